@@ -106,7 +106,7 @@ recording: ## Record the terminal UI at work, from tmux into docs/tui.svg (one m
 .PHONY: fault-smoke
 fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
 	go test -tags jobq_mutant ./internal/mutant
-	cd fault && go test ./check && go run . --smoke
+	cd fault && go test ./... && go run . --smoke
 
 .PHONY: fault
 fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)

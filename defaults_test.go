@@ -24,7 +24,7 @@ func (invoice) Kind() string { return "invoice" }
 func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{
 		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
-		BackoffMax: time.Hour, UniqueKey: i.Number, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
+		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.SkipOnConflict, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
 		OnParentFailure: jobq.RunOnParentFailure,
 	}
 }
@@ -40,7 +40,8 @@ func TestEnqueueDefaults(t *testing.T) {
 	defaults := reflect.ValueOf(invoice{"7", later}.EnqueueDefaults())
 	for i := range defaults.NumField() {
 		name := defaults.Type().Field(i).Name
-		require.Equal(t, name == "After", defaults.Field(i).IsZero(), name) // which has no default
+		// After has no default, and UniqueBy and UniqueWindow are in TestUniqueDefaults: they are for use in place of others.
+		require.Equal(t, name == "After" || name == "UniqueBy" || name == "UniqueWindow", defaults.Field(i).IsZero(), name)
 	}
 	backoff := func(id int64) (base, longest time.Duration) {
 		require.NoError(t, client.Pool().QueryRow(ctx, "select backoff_base, backoff_max from jobq.pending where id = $1", id).Scan(&base, &longest))
@@ -59,6 +60,9 @@ func TestEnqueueDefaults(t *testing.T) {
 		base, longest := backoff(id)
 		require.Equal(t, []time.Duration{2 * time.Second, time.Hour}, []time.Duration{base, longest})
 	}
+	var kept int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from jobq.unique_key where kept_until > now()").Scan(&kept))
+	require.Equal(t, 2, kept)
 	duplicate, err := client.Enqueue(ctx, invoice{"7", later}, nil)
 	require.NoError(t, err)
 	require.Equal(t, jobq.Enqueued{ID: one.ID, Duplicate: true}, duplicate)

@@ -73,8 +73,22 @@ type EnqueueOptions struct {
 	// (DefaultBackoffMax).
 	BackoffBase, BackoffMax time.Duration
 	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
-	// characters. Default "": no such limit.
+	// characters. Default "": no such limit, unless UniqueBy makes a key.
 	UniqueKey string
+	// UniqueBy makes the unique key of these fields of the args, 1 to 32, by their names in JSON, or
+	// of all of the args: AllArgs. The args must have one of the fields at least, and a Client
+	// with a Codec refuses UniqueBy. Default nil: the key is UniqueKey.
+	UniqueBy []string
+	// UniqueFor is how long the key is held from the enqueue on, by the database's clock, even if the job
+	// has ended before: at most 10 years. Default 0: while the job is unfinished, as always.
+	UniqueFor time.Duration
+	// UniqueWindow allows one job with the key in each window of this length, even if the job
+	// has ended, such as one each hour: 1 second to 10 years. Windows follow one another
+	// from 2001-01-01 UTC on, which was a Monday. It is not for use with UniqueFor. Default 0: no windows.
+	UniqueWindow time.Duration
+	// OnConflict is what is done when another job holds the unique key. Default
+	// SkipOnConflict: nothing is added.
+	OnConflict Conflict
 	// PartitionKey is what the job belongs to, such as a customer: 1 to 255 characters.
 	// The keys of a queue take turns, and may have a limit each on how many of their
 	// jobs run at once: see docs/partition-keys.md. Default "": none.
@@ -135,9 +149,12 @@ type EnqueueParams struct {
 // Enqueued tells what became of an enqueue.
 type Enqueued struct {
 	ID int64 `json:"id"`
-	// Duplicate means that nothing was added: an unfinished job with the same
-	// unique key was there, and ID is its id.
+	// Duplicate means that nothing was added: a job with the same unique key was
+	// there, and ID is its id.
 	Duplicate bool `json:"duplicate"`
+	// Replaced means that this job has the new args, priority and start now: see
+	// ReplaceOnConflict. A Duplicate that is not Replaced had begun already.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
@@ -197,8 +214,11 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
-	if job.UniqueKey != "" || len(job.After) > 0 { // whose holder may be another job, or which waits for some
-		columns, err := enqueueColumns([]EnqueueParams{job})
+	if job.UniqueKey != "" || job.hasUniqueness() || len(job.After) > 0 { // whose holder may be another job, or which waits for some
+		if err := c.uniqueWithCodec(&job.EnqueueOptions); err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
+		}
+		columns, err := c.enqueueColumns([]EnqueueParams{job})
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 		}
@@ -237,7 +257,7 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 	if len(jobs) > EnqueueManyMax {
 		return nil, fmt.Errorf("enqueue: %w: jobs must be at most %d in one call, not %d", ErrInvalid, EnqueueManyMax, len(jobs))
 	}
-	columns, err := enqueueColumns(jobs)
+	columns, err := c.enqueueColumns(jobs)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
@@ -257,7 +277,7 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 
 // enqueueColumns turns jobs into one array per column, which is how many rows
 // travel in one statement. An error names the job by its index in jobs.
-func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
+func (c *Client) enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 	count := len(jobs)
 	columns := db.JobEnqueueManyParams{
 		Kinds: make([]string, count), Args: make([]json.RawMessage, count), Queues: make([]string, count),
@@ -282,6 +302,17 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 				columns.PartitionKeys = make([]string, count)
 			}
 			columns.PartitionKeys[i] = job.PartitionKey
+		}
+		if wanted.hasUniqueness() {
+			if columns.Uniques == nil {
+				columns.Uniques = make([]json.RawMessage, count)
+			}
+			if err := c.uniqueWithCodec(&wanted.EnqueueOptions); err != nil {
+				return columns, fmt.Errorf("jobs[%d]: %w", i, err)
+			}
+			if columns.Uniques[i], err = wanted.uniqueness(); err != nil {
+				return columns, fmt.Errorf("jobs[%d]: uniqueness: %w", i, err)
+			}
 		}
 		if job.RunAt != nil {
 			columns.RunAts[i] = db.Timestamp(*job.RunAt)
@@ -321,7 +352,7 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 	job.Timeout = cmp.Or(job.Timeout, defaults.Timeout)
 	job.BackoffBase = cmp.Or(job.BackoffBase, defaults.BackoffBase)
 	job.BackoffMax = cmp.Or(job.BackoffMax, defaults.BackoffMax)
-	job.UniqueKey = cmp.Or(job.UniqueKey, defaults.UniqueKey)
+	job.uniqueDefaults(&defaults)
 	job.PartitionKey = cmp.Or(job.PartitionKey, defaults.PartitionKey)
 	if job.Tags == nil {
 		job.Tags = defaults.Tags
@@ -378,6 +409,6 @@ func checkOptions(options *EnqueueOptions) error {
 	}
 	return cmp.Or(
 		storable.Text("on_parent_failure", string(options.OnParentFailure)), storable.MaxAttempts(options.MaxAttempts), storable.RunAt(options.RunAt),
-		storable.Tags(options.Tags), storable.JSON("metadata", options.Metadata),
+		storable.Tags(options.Tags), storable.JSON("metadata", options.Metadata), options.checkUniqueness(),
 	)
 }

@@ -11,8 +11,9 @@ var (
 	// ErrConflict is returned when the job is not in a state that allows the
 	// call, such as a requeue of a running job.
 	ErrConflict = dberror.ErrConflict
-	// ErrDuplicate is returned by a requeue when another unfinished job of the
-	// same kind holds the unique key. An enqueue returns that job's id instead.
+	// ErrDuplicate is returned by a requeue when another job of the same kind holds the
+	// unique key, and by an enqueue with FailOnConflict. Other enqueues return that job's id
+	// instead.
 	ErrDuplicate = dberror.ErrDuplicate
 	// ErrInvalid is returned when a value is refused, by the database or before.
 	// The text names the field and the limit.

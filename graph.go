@@ -54,7 +54,7 @@ func (g *Graph) Len() int { return len(g.nodes) }
 
 // EnqueueGraph adds all jobs of the graph, or none, and answers with them by their names:
 // at most EnqueueManyMax. ErrInvalid for a name that two jobs have or that none has, and for jobs
-// that wait for one another in a circle. A job whose unique key is held is not added: the
+// that wait for one another in a circle. A job whose unique key is held is not added (see EnqueueOptions.OnConflict): the
 // others wait for its holder.
 func (c *Client) EnqueueGraph(ctx context.Context, graph *Graph) (map[string]Enqueued, error) {
 	return c.addGraph(ctx, graph, func(ctx context.Context, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
@@ -105,7 +105,7 @@ func (c *Client) addGraph(ctx context.Context, graph *Graph, add func(context.Co
 
 // enqueueNodes adds the jobs of a graph, each one after those that it waits for.
 func (c *Client) enqueueNodes(ctx context.Context, queries *db.Queries, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
-	columns, err := enqueueColumns(jobs)
+	columns, err := c.enqueueColumns(jobs)
 	if err != nil {
 		return nil, invalidGraph(errors.New(withName(nodes, err.Error())))
 	}

@@ -22,7 +22,7 @@ func TestMigrateGuide(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	require.Len(t, blocks, 3)
 	const moved = `select kind || ' ' || args::text || ' ' || queue || ' ' || priority || ' ' || max_attempts || ' ' || (run_at > now()) || ' '
-		|| coalesce(unique_key, '-') || ' ' || coalesce(tags::text, '-') from jobq.pending order by kind`
+		|| coalesce(unique_key, '-') || ' ' || coalesce(tags::text, '-') || coalesce(' of ' || nullif(partition_key, ''), '') from jobq.pending order by kind`
 	for i, queue := range []struct{ tables, left, want string }{
 		{
 			`create type river_job_state as enum ('available', 'cancelled', 'completed', 'discarded', 'retryable', 'running', 'scheduled', 'pending');
@@ -36,11 +36,13 @@ func TestMigrateGuide(t *testing.T) {
 		{
 			`create schema graphile_worker; create table graphile_worker._private_tasks (id integer, identifier text);
 			create table graphile_worker._private_jobs (task_id integer, payload json, priority smallint, run_at timestamptz, attempts smallint,
-				max_attempts smallint, key text, locked_at timestamptz);
+				max_attempts smallint, key text, locked_at timestamptz, job_queue_id integer);
+			create table graphile_worker._private_job_queues (id integer, queue_name text);
 			insert into graphile_worker._private_tasks values (1, 'a'), (2, 'b');
-			insert into graphile_worker._private_jobs values (1, '{"n": 1}', -2, now() + interval '1 hour', 0, 25, 'k', null),
-				(2, '[]', 0, now(), 24, 25, null, null), (2, '{}', 0, now(), 1, 25, null, now()), (1, '{}', 0, now(), 25, 25, null, null)`,
-			"select count(*) from graphile_worker._private_jobs", `[a {"n": 1} default -2 25 true k - b [] default 0 1 false - -]`,
+			insert into graphile_worker._private_job_queues values (7, 'serial');
+			insert into graphile_worker._private_jobs values (1, '{"n": 1}', -2, now() + interval '1 hour', 0, 25, 'k', null, null),
+				(2, '[]', 0, now(), 24, 25, null, null, 7), (2, '{}', 0, now(), 1, 25, null, now(), 7), (1, '{}', 0, now(), 25, 25, null, null, null)`,
+			"select count(*) from graphile_worker._private_jobs", `[a {"n": 1} default -2 25 true k - b [] default 0 1 false - - of serial]`,
 		},
 		{
 			`create schema pgboss; create type pgboss.job_state as enum ('created', 'retry', 'active', 'completed', 'cancelled', 'failed');

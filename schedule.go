@@ -53,6 +53,8 @@ type Schedule struct {
 	BackoffMax  time.Duration   `json:"backoff_max_ns,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	// PartitionKey is that of its jobs, as in EnqueueOptions.
+	PartitionKey string `json:"partition_key,omitempty"`
 	// CatchUp is what becomes of ticks that were missed. Default CatchUpLatest.
 	CatchUp CatchUp `json:"catch_up"`
 	// CatchUpMax is how many of them fire at most, with CatchUpAll: 1 to 1000.

@@ -45,6 +45,11 @@ var badValues = map[string]map[string]string{
 	"after":         {"array[0]": "must be ids of jobs, not 0", "array[null::bigint]": "must be ids of jobs, not null", "array[-1]": "must be ids of jobs, not -1"},
 	"after_failure": {"'x'": "must be cancel, run or wait, not 'x'"},
 	"job_id":        {"null": "must not be null"},
+	"uniqueness": {
+		"'[]'": "must be a JSON object", "'{}'": "needs unique_key, or by", "'{\"kay\": 1}'": "unknown member", `'{"by": ["n"], "for": "soon"}'`: "none of the fields",
+		`'{"by": ["*"], "for": "soon"}'`: "such as \"1 hour\", not \"soon\"", `E'{"by": ["*"], "on_conflict": "a\\nb"}'`: "replace or fail, not \"a\\nb\"",
+		`jsonb_build_object('by', array_fill('n'::text, array[33]))::text`: "1 to 32 names", "'{\"by\"'": notJSON, `'{"by": ["\u0000"]}'`: notJSONB,
+	},
 }
 
 // Every argument of every public function refuses what is beyond its limit in

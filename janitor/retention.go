@@ -65,6 +65,7 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
 		byTime("prune ticks", retentionEvery, pruneTicks),
+		pruneUniqueKeys(),
 		output,
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
 		{name: "prune waiters", every: waitersEvery, work: pruneWaiters, often: true},
@@ -123,6 +124,24 @@ func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestam
 func pruneWaiters(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	isDone, err := queries.WaitersForget(ctx)
 	return err == nil && !isDone, err
+}
+
+// pruneUniqueKeys forgets the keys of jobs that are over whose time has come.
+func pruneUniqueKeys() *chore {
+	beginning := db.UniqueKeyPruneRow{Last: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+	place := beginning
+	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
+		row, err := queries.UniqueKeyPrune(ctx, place.Last, place.LastJob, pruneBatch)
+		if err != nil {
+			return false, err
+		}
+		if place = row; row.Deleted < pruneBatch {
+			place = beginning
+			return false, nil
+		}
+		return true, nil
+	}
+	return &chore{name: "prune unique keys", every: retentionEvery, work: work, reset: func() { place = beginning }}
 }
 
 // pruneProgress forgets what runs have reported in the moment in which they ended.

@@ -13,7 +13,7 @@ import (
 
 // What is old is forgotten, however much of it there is, and the rest is kept:
 // stats after 30 days, events after 7, what people did after 90, output of runs
-// that have ended after minutes, for what those waited who have died, and what the default partitions have caught as
+// that have ended after minutes, unique keys that were kept until now, for what those waited who have died, and what the default partitions have caught as
 // long ago as the history goes back.
 func TestForgetsWhatIsOld(t *testing.T) {
 	t.Parallel()
@@ -34,6 +34,9 @@ func TestForgetsWhatIsOld(t *testing.T) {
 		select i, now() - i * interval '1 ms' - interval '20 days', now(), 1, 'lost', 1, 'w' from generate_series(1, 2500) i`)
 	f.exec("insert into jobq.waiter (id, expires_at) select i, now() + i * interval '1 h' from unnest(array[-1, 1]) i")
 	f.exec("insert into jobq.awaited (job_id, waiter_id) select i, -1 from generate_series(1, 5000) i union all select 1, 1")
+	f.exec(`insert into jobq.unique_key (kind, key, job_id, kept_until, job_over)
+		select 'k', age::text || ' ' || i, i, now() - age, age > '0' or i <= 50 from generate_series(1, 12000) i, unnest(array[interval '1 hour', '-1 hour', '-2 hours']) age where age > '0' or i <= 100`)
+	f.exec("insert into jobq.unique_key (kind, key, job_id, kept_until) select 'k', 'unfinished ' || i, i, now() - interval '1 hour' from generate_series(1, 100) i")
 	f.finished(2500, "20 days", true)
 	f.exec("insert into jobq.past_lease (id, claimed_at, owner, ended) select distinct r.lease_id, now(), 'w', '{-1}'::smallint[] from jobq.run r on conflict do nothing")
 	require.Equal(t, 2500, f.number("select count(*) from jobq.run_default"))
@@ -47,6 +50,7 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.eventually("select count(*) from jobq.stat", 100)
 	f.eventually("select count(*) from jobq.event where source = 'old'", 100)
 	f.eventually("select count(*) from jobq.schedule_tick", 100)
+	f.eventually("select count(*) from jobq.unique_key", 300)
 	f.eventually("select count(*) from jobq.awaited", 1)
 	f.eventually("select count(*) from jobq.waiter", 1)
 	f.eventually("select count(*) from jobq.audit", 1)

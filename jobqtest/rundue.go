@@ -37,7 +37,7 @@ type RunOptions struct {
 	// its time, a retry or the end of a snooze. Default 0: what is due now.
 	Ahead time.Duration
 	// Worker is how the worker runs. Default: all queues that have jobs, with one slot
-	// each, and a logger that writes nothing. Batch.ExitWhenEmpty, PollOnly and Reconcile
+	// each, and a logger that writes nothing. Batch.ExitWhenEmpty, Batch.LeaveDue, PollOnly and Reconcile
 	// are set in any case: it ends when nothing is left, listens to nothing, and
 	// recovers nothing.
 	Worker worker.Config
@@ -98,7 +98,7 @@ func runWorker(
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	config.Batch.ExitWhenEmpty, config.PollOnly, config.Reconcile = true, true, worker.ReconcileOff
+	config.Batch.ExitWhenEmpty, config.Batch.LeaveDue, config.PollOnly, config.Reconcile = true, true, true, worker.ReconcileOff
 	w, err := worker.New(client, &config)
 	if err != nil {
 		return worker.Counts{}, err

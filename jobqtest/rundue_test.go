@@ -114,6 +114,71 @@ func TestRunDueOfJobsThatWait(t *testing.T) {
 	require.Equal(t, jobq.StateCancelled, stateOf(t, client, left))
 }
 
+// A retry is left for the next call, also if its time has come before the call ends.
+func TestRunDueLeavesRetries(t *testing.T) {
+	t.Parallel()
+	database := newDatabase(t)
+	client := database.Client
+	handle := func(w *worker.Worker) error {
+		return worker.Handle(w, func(ctx context.Context, job *worker.Job[Greeting]) error {
+			if job.Args.Name == "fails" {
+				return worker.Retry(20*time.Millisecond, errors.New("not today"))
+			}
+			for isDue := false; !isDue; {
+				if err := database.Pool.QueryRow(ctx, "select exists (select from jobq.pending where attempts = 1 and run_at <= clock_timestamp())").Scan(&isDue); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil)
+	}
+	fails := enqueue(t, client, Greeting{"fails"}, nil)
+	enqueue(t, client, Greeting{"waits until that is due"}, nil)
+	require.Equal(t, worker.Counts{Claimed: 2, Completed: 1, Failed: 1}, jobqtest.RunDue(t, client, handle, nil))
+	require.Equal(t, jobq.StateScheduled, stateOf(t, client, fails))
+}
+
+// RunDue leaves what a key holds by its order: the job that failed is to run later, and the next one of its key behind it.
+func TestRunDueOfOrderedKeys(t *testing.T) {
+	t.Parallel()
+	database := newDatabase(t)
+	client := database.Client
+	_, err := database.Pool.Exec(context.Background(), `select jobq.act_queue_set('test', 'default', '{"key_order": "hold"}')`)
+	require.NoError(t, err)
+	var greeted []string
+	failing := true
+	handle := func(w *worker.Worker) error {
+		return worker.Handle(w, func(ctx context.Context, job *worker.Job[Greeting]) error {
+			greeted = append(greeted, job.Args.Name) // without a lock: they do not run at once
+			switch {
+			case job.Args.Name == "first" && failing:
+				return errors.New("not today")
+			case job.Args.Name == "adds another key":
+				_, err := client.Enqueue(ctx, Greeting{"of another key"}, &jobq.EnqueueOptions{PartitionKey: "b"})
+				return err
+			}
+			return nil
+		}, nil)
+	}
+	ofKey := &jobq.EnqueueOptions{PartitionKey: "a", Queue: "default"}
+	enqueue(t, client, Greeting{"first"}, ofKey)
+	next := enqueue(t, client, Greeting{"next"}, ofKey)
+	other := enqueue(t, client, Farewell{}, &jobq.EnqueueOptions{PartitionKey: "c"})
+	behind := enqueue(t, client, Greeting{"behind a kind that is not handled"}, &jobq.EnqueueOptions{PartitionKey: "c"})
+	enqueue(t, client, Greeting{"adds another key"}, nil)
+	counts := jobqtest.RunDue(t, client, handle, nil)
+	require.ElementsMatch(t, []string{"first", "adds another key", "of another key"}, greeted)
+	require.EqualValues(t, 1, counts.Failed)
+	for _, id := range []int64{next, other, behind} {
+		require.Equal(t, jobq.StateAvailable, stateOf(t, client, id))
+	}
+
+	greeted, failing = nil, false
+	jobqtest.RunDue(t, client, handle, &jobqtest.RunOptions{Ahead: time.Hour})
+	require.Equal(t, []string{"first", "next"}, greeted)
+	require.Equal(t, jobq.StateAvailable, stateOf(t, client, behind))
+}
+
 // RunDue frees what waits for other jobs whatever isolation the role has.
 func TestRunDueInRepeatableRead(t *testing.T) {
 	t.Parallel()

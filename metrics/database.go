@@ -23,7 +23,7 @@ var (
 	up       = gauge("jobq_up", "Whether the last reading of the database succeeded and none hangs.")
 	readAt   = gauge("jobq_read_timestamp_seconds", "When the database was last read, as Unix time.")
 	queueAge = gauge("jobq_queue_head_age_seconds",
-		"For how long the next job to run has been ready, 0 if none is.", "queue")
+		"For how long the oldest available job could have run, 0 if there is none.", "queue")
 	queueJobs = gauge("jobq_queue_jobs",
 		"Jobs that are waiting for others, scheduled, available or running, each counted up to a bound.", "queue", "state")
 	queueSlots  = gauge("jobq_queue_slots", "Slots of the workers that live and do not drain.", "queue")

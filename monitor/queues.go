@@ -27,7 +27,9 @@ type Queue struct {
 	Slots     int64      `json:"slots"` // of workers that live and do not drain
 	Failed    int64      `json:"failed"`
 	Cancelled int64      `json:"cancelled"`
-	HeadRunAt *time.Time `json:"head_run_at,omitempty"` // since when the next job to run could have run
+	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of partition keys that a limit or
+	// an order holds do not count. It is nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
+	HeadRunAt *time.Time `json:"head_run_at,omitempty"`
 	QueueSettings
 	// ThrottledUntil is when the next job may start, if the rate keeps it from starting now.
 	ThrottledUntil *time.Time `json:"throttled_until,omitempty"`

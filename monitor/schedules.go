@@ -96,6 +96,7 @@ func scheduleOf(row db.ScheduleGetRow) Schedule {
 			Name: row.Name, Cron: row.Cron, TimeZone: row.TimeZone, Every: seconds(row.EverySeconds), Kind: row.Kind, Args: row.Args,
 			Queue: row.Queue, Priority: row.Priority, MaxAttempts: int(row.MaxAttempts), Timeout: db.Milliseconds(row.TimeoutMs),
 			BackoffBase: db.Milliseconds(row.BackoffBaseMs), BackoffMax: db.Milliseconds(row.BackoffMaxMs), Tags: row.Tags, Metadata: row.Metadata,
+			PartitionKey: row.PartitionKey,
 			CatchUp: jobq.CatchUp(row.CatchUp), CatchUpMax: int(row.CatchUpMax), CatchUpWithin: seconds(row.CatchUpWithinSeconds),
 			Overlap: jobq.Overlap(row.Overlap), Source: row.Source,
 		},

@@ -20,6 +20,9 @@ import (
 // bulkBatch is how many jobs one statement of a bulk action is about.
 const bulkBatch = 500
 
+// bulkProblemsMax is how many of the jobs that could not be changed a bulk action names.
+const bulkProblemsMax = 10
+
 // BulkParams is an action on all jobs that a filter matches.
 type BulkParams struct {
 	// Action is requeue, cancel, delete or edit. Required, unless Resume is given.
@@ -93,6 +96,8 @@ type BulkProgress struct {
 	AuditID int64 `json:"audit_id"`
 	Done    int   `json:"done"`    // jobs changed
 	Refused int   `json:"refused"` // jobs that could not be
+	// Problems are the first of those that this call could not change, at most 10, and why.
+	Problems []ActedJob `json:"problems,omitempty"`
 }
 
 // Bulk acts on the jobs that the filter matches when it begins: jobs that are
@@ -171,7 +176,9 @@ func (o *Operator) bulkWork(ctx context.Context, bulk bulkAction, holder string,
 			return progress, err
 		}
 		progress.Done += acted.Changed()
-		progress.Refused += len(acted.Problems())
+		problems := acted.Problems()
+		progress.Refused += len(problems)
+		progress.Problems = append(progress.Problems, problems[:min(len(problems), bulkProblemsMax-len(progress.Problems))]...)
 		page.After = &db.JobKey{ID: rows[len(rows)-1].ID}
 		if params.OnBatch != nil {
 			params.OnBatch(progress)

@@ -41,6 +41,7 @@ func setParams(s *jobq.Schedule, actor string) db.ScheduleSetParams {
 		Name: s.Name, Cron: s.Cron, Every: db.IntervalOrNull(s.Every), TimeZone: s.TimeZone, Kind: s.Kind, Args: s.Args, Queue: s.Queue,
 		Priority: int64(s.Priority), MaxAttempts: int64(s.MaxAttempts), Timeout: db.IntervalOrNull(s.Timeout),
 		BackoffBase: db.IntervalOrNull(s.BackoffBase), BackoffMax: db.IntervalOrNull(s.BackoffMax), Tags: s.Tags, Metadata: s.Metadata,
+		PartitionKey: s.PartitionKey,
 		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked by checkSchedule
 		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: actor,
 	}
@@ -54,6 +55,7 @@ func checkSchedule(s *jobq.Schedule) error {
 		{"time_zone", s.TimeZone},
 		{"kind", s.Kind},
 		{"queue", s.Queue},
+		{"partition_key", s.PartitionKey},
 		{"catch_up", string(s.CatchUp)},
 		{"overlap", string(s.Overlap)},
 		{"source", s.Source},

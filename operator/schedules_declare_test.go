@@ -229,7 +229,7 @@ func TestDeclareTheSame(t *testing.T) {
 		"max_attempts": func(s *jobq.Schedule) { s.MaxAttempts = 0 }, "timeout": func(s *jobq.Schedule) { s.Timeout = 0 },
 		"backoff_base": func(s *jobq.Schedule) { s.BackoffBase = 0 }, "backoff_max": func(s *jobq.Schedule) { s.BackoffMax = 0 },
 		"tags": func(s *jobq.Schedule) { s.Tags = nil }, "metadata": func(s *jobq.Schedule) { s.Metadata = nil },
-		"catch_up": func(s *jobq.Schedule) { s.CatchUp = "" }, "catch_up_max": func(s *jobq.Schedule) { s.CatchUpMax = 0 },
+		"partition_key": func(s *jobq.Schedule) { s.PartitionKey = "" }, "catch_up": func(s *jobq.Schedule) { s.CatchUp = "" }, "catch_up_max": func(s *jobq.Schedule) { s.CatchUpMax = 0 },
 		"catch_up_within": func(s *jobq.Schedule) { s.CatchUpWithin = 0 }, "overlap": func(s *jobq.Schedule) { s.Overlap = "" },
 	} {
 		d.Schedules[0] = everything

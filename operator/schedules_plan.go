@@ -139,7 +139,7 @@ func isSchedule(row *db.ScheduleListRow, s *jobq.Schedule) bool {
 		row.Kind == s.Kind && sameJSON(row.Args, args) && row.Queue == cmp.Or(s.Queue, jobq.DefaultQueue) &&
 		row.Priority == s.Priority && int(row.MaxAttempts) == cmp.Or(s.MaxAttempts, jobq.DefaultMaxAttempts) &&
 		db.Milliseconds(row.TimeoutMs) == s.Timeout && db.Milliseconds(row.BackoffBaseMs) == s.BackoffBase && db.Milliseconds(row.BackoffMaxMs) == s.BackoffMax &&
-		slices.Equal(row.Tags, s.Tags) && sameJSON(row.Metadata, s.Metadata) &&
+		slices.Equal(row.Tags, s.Tags) && sameJSON(row.Metadata, s.Metadata) && row.PartitionKey == s.PartitionKey &&
 		row.CatchUp == string(cmp.Or(s.CatchUp, jobq.CatchUpLatest)) && int(row.CatchUpMax) == cmp.Or(s.CatchUpMax, catchUpMaxDefault) &&
 		time.Duration(row.CatchUpWithinSeconds)*time.Second == cmp.Or(s.CatchUpWithin, catchUpWithinDefault) &&
 		row.Overlap == string(cmp.Or(s.Overlap, jobq.OverlapAllow)) && row.Source == s.Source

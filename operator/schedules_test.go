@@ -25,7 +25,7 @@ func TestSetSchedule(t *testing.T) {
 	full := jobq.Schedule{
 		Name: "report", Cron: "0 9 * * mon", TimeZone: "Europe/Berlin", Kind: "report", Args: json.RawMessage(`{"week": 1}`), Queue: "reports",
 		Priority: -3, MaxAttempts: 5, Timeout: time.Minute, BackoffBase: time.Second, BackoffMax: time.Hour, Tags: []string{"a", "b"},
-		Metadata: json.RawMessage(`{"trace": "x"}`), CatchUp: jobq.CatchUpAll, CatchUpMax: 7, CatchUpWithin: 48 * time.Hour, Overlap: jobq.OverlapSkip,
+		Metadata: json.RawMessage(`{"trace": "x"}`), PartitionKey: "customer-17", CatchUp: jobq.CatchUpAll, CatchUpMax: 7, CatchUpWithin: 48 * time.Hour, Overlap: jobq.OverlapSkip,
 		Source: "file jobq.yaml",
 	}
 	auditID, err := o.SetSchedule(ctx, full)

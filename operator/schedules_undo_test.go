@@ -55,7 +55,7 @@ func (u *undoing) schedule() monitor.Schedule {
 var everything = jobq.Schedule{
 	Name: "s", Cron: "0 9 * * mon", TimeZone: "Europe/Berlin", Kind: "report", Args: json.RawMessage(`null`), Queue: "reports", Priority: -3,
 	MaxAttempts: 5, Timeout: time.Minute, BackoffBase: time.Second, BackoffMax: time.Hour, Tags: []string{"a", "b"},
-	Metadata: json.RawMessage(`{"trace": "x"}`), CatchUp: jobq.CatchUpAll, CatchUpMax: 7, CatchUpWithin: 48 * time.Hour, Overlap: jobq.OverlapSkip, Source: "jobq.yaml",
+	Metadata: json.RawMessage(`{"trace": "x"}`), PartitionKey: "customer-17", CatchUp: jobq.CatchUpAll, CatchUpMax: 7, CatchUpWithin: 48 * time.Hour, Overlap: jobq.OverlapSkip, Source: "jobq.yaml",
 }
 
 // A change of a schedule is taken back in all that it has changed, the making of one

@@ -32,9 +32,9 @@ grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, tim
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
 grant execute on function
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
@@ -67,7 +67,7 @@ grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
 grant select on jobq.waiter to jobq_worker; -- has one expired?
 grant select (woken_to) on jobq.emitted to jobq_worker; -- do jobs of an event still sleep?
 grant execute on function
-  jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.lane_next, jobq.lane_failed, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why_suspended
+  jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.lane_next, jobq.lane_failed, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why_suspended
   to jobq_viewer, jobq_admin;
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until to jobq_viewer, jobq_worker, jobq_admin;
@@ -84,7 +84,7 @@ grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
 grant execute on function jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
-grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
+grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;
@@ -123,7 +123,7 @@ grant insert, update, delete on jobq.schedule to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
-  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,

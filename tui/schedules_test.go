@@ -34,6 +34,7 @@ func someSchedules() (schedules []monitor.Schedule, ticks []monitor.Tick) {
 	bill.PausedAt, bill.PausedBy, bill.PauseReason = new(noon.Add(-3*time.Hour)), "ana@laptop", "books are closed"
 	report.NextAt, report.LastTickAt, report.LastJobID, report.Source = new(noon.Add(42*time.Hour)), new(noon.Add(-5*24*time.Hour)), 48213911, "jobq.yaml"
 	stuck.NextAt, stuck.Error, stuck.ErrorAt, stuck.Failures = new(noon.Add(2*time.Minute)), "new row violates a check of yours", new(noon.Add(-time.Minute)), 3
+	sync.PartitionKey = "customer-17"
 	sync.NextAt, sync.LastTickAt, sync.LastLeftOut, sync.LastJobID = new(noon.Add(29*time.Second)), new(noon.Add(-time.Second)), true, 48213904
 	return []monitor.Schedule{backup, bill, report, stuck, sync}, []monitor.Tick{
 		{At: noon.Add(-time.Second)}, {At: noon.Add(-31 * time.Second), JobID: 48213904, State: jobq.StateFailed}, {At: noon.Add(-61 * time.Second), JobID: 48213000},

@@ -30,9 +30,14 @@ type Batch struct {
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
 	// its kinds, and nothing runs. Jobs that are to start later do not count, nor do
+	// those whose partition key one of these holds, or a failed job stops (jobq.KeyOrder), nor
 	// those of a kind that the worker leaves to others, since it could not decode the last
 	// ones. Default false.
 	ExitWhenEmpty bool
+	// LeaveDue is for ExitWhenEmpty where no janitor makes jobs available: scheduled jobs whose time
+	// has come do not count either. Default false: the worker waits for a janitor to make
+	// them available, and runs them.
+	LeaveDue bool
 }
 
 // observe counts the end of a run for MaxConsecutiveFailures.
@@ -56,7 +61,14 @@ func (w *Worker) awaitEmpty(ctx context.Context) {
 		}
 		wait = min(2*wait, emptyEvery)
 		before := w.counts.claimed.Load()
-		if !w.isIdle() || w.hasWork(ctx) || !w.isIdle() || w.counts.claimed.Load() != before {
+		if !w.isIdle() {
+			continue
+		}
+		if w.hasWork(ctx) {
+			signal(w.beatSoon) // a queue may have its first job with a partition key: a heartbeat tells
+			continue
+		}
+		if !w.isIdle() || w.counts.claimed.Load() != before {
 			continue
 		}
 		w.log.Info("nothing left to do")
@@ -89,7 +101,7 @@ func (w *Worker) hasWork(ctx context.Context) bool {
 	if len(kinds) == 0 {
 		return false // all are left to other workers, for longer than a batch should wait
 	}
-	waiting, err := w.queries.WorkWaits(ctx, kinds, names)
+	waiting, err := w.queries.WorkWaits(ctx, !w.config.Batch.LeaveDue, kinds, names)
 	if err != nil && db.IsTransient(err) {
 		w.databaseTrouble(err)
 	}

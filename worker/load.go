@@ -462,7 +462,7 @@ func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration
 	if at, ok := l.planner.NextLook(); ok {
 		look = at
 	}
-	if until := l.blockedUntilLocked(); until > now && (l.planner.WillClaim() || l.keysNow) {
+	if until := l.blockedUntilLocked(); until > now && (l.planner.WillClaim() || l.hasKeys && l.keysNow) {
 		look = min(look, until)
 	}
 	if len(l.refused) > 0 {

@@ -120,8 +120,6 @@ func TestGraphileWorker(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	call(t, pool, "graphile-worker", calls{{"migrate"}})
-	_, err := pool.Exec(t.Context(), `select jobq.act_queue_set('test', 'serial', '{"max_running": 1}')`)
-	require.NoError(t, err)
 	options := inbox.Options{Queue: "graphile-worker", Schema: "jobq", Kinds: []string{"sort"}}
 	create(t, pool, options)
 
@@ -130,15 +128,17 @@ func TestGraphileWorker(t *testing.T) {
 		{"addJob", "sort", object{"n": 1}},
 		{"addJobs", []object{{"identifier": "sort", "payload": object{"n": 2}}, {"identifier": "keep"}, {"identifier": "sort", "payload": object{"n": 3}}}},
 		{"addJob", "sort", object{"n": 4}, object{"priority": 7, "maxAttempts": 3, "runAt": later}},
-		{"addJob", "sort", object{"n": 5}, object{"queueName": "serial"}},
-		{"addJob", "sort", object{"n": 6}, object{"queueName": "parallel"}},
+		{"addJob", "sort", object{"n": 6}, object{"queueName": "serial"}},
 		{"addJob", "sort", object{"n": 7}, object{"jobKey": "seven"}},
 		{"addJob", "sort", object{"n": 8}, object{"flags": []string{"slow"}}},
 	})
-	answered(t, came[:4])
-	require.Contains(t, came[4].Error, "jobq queues set 'parallel' --limit 1")
-	require.Contains(t, came[5].Error, "job of task sort for graphile-worker: job_key")
-	require.Contains(t, came[6].Error, "flags")
+	answered(t, came[:3])
+	require.Contains(t, came[3].Error, "queue serial runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default --key-limit 1")
+	require.Contains(t, came[4].Error, "job of task sort for graphile-worker: job_key")
+	require.Contains(t, came[5].Error, "flags")
+	_, err := pool.Exec(t.Context(), `select jobq.act_queue_set('test', 'default', '{"key_limit": 1}')`)
+	require.NoError(t, err)
+	answered(t, call(t, pool, "graphile-worker", calls{{"addJob", "sort", object{"n": 5}, object{"queueName": "serial"}}}))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), `select graphile_worker.add_job('sort', '{"n": 100}')`)
@@ -149,7 +149,7 @@ func TestGraphileWorker(t *testing.T) {
 		`sort {"n": 2} default 0 25 now {}`,
 		`sort {"n": 3} default 0 25 now {}`,
 		`sort {"n": 4} default 7 3 later {}`,
-		`sort {"n": 5} serial 0 25 now {}`,
+		`sort {"n": 5} default 0 25 now {} of serial`,
 	}, waiting(t, pool))
 	added, ok := came[0].Answer.(map[string]any)
 	require.True(t, ok, "graphile-worker has its answer")
@@ -257,7 +257,7 @@ func waiting(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return values[string](t, pool, `select concat_ws(' ', kind, args, queue, priority, max_attempts,
 		case when run_at > now() + interval '59 minutes' then 'later' when run_at <= now() then 'now' end,
-		metadata - '{river_id,graphile_worker_id,pgboss_id}'::text[], tags, case when unique_key is not null then 'key' end)
+		metadata - '{river_id,graphile_worker_id,pgboss_id}'::text[], tags, case when unique_key is not null then 'key' end, 'of ' || nullif(partition_key, ''))
 		from jobq.pending order by (args ->> 'n')::int`)
 }
 
@@ -268,7 +268,7 @@ func runAll(t *testing.T, pool *pgxpool.Pool, kinds ...string) []int {
 	require.NoError(t, err)
 	w, err := worker.New(client, &worker.Config{
 		Batch: worker.Batch{ExitWhenEmpty: true}, Logger: slog.New(slog.DiscardHandler),
-		Queues: map[string]worker.QueueConfig{"default": {}, "serial": {}, "slow": {}},
+		Queues: map[string]worker.QueueConfig{"default": {}, "slow": {}},
 	})
 	require.NoError(t, err)
 	var mu sync.Mutex

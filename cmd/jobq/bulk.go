@@ -137,6 +137,12 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operat
 	case a.json:
 		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), progress))
 	default:
+		for _, job := range progress.Problems {
+			fmt.Fprintf(cmd.ErrOrStderr(), "job %d: %s\n", job.ID, job.Err())
+		}
+		if more := progress.Refused - len(progress.Problems); more > 0 && len(progress.Problems) > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "and %s more\n", format.Number(more))
+		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %s refused; take it back with: jobq undo %d\n", verb, format.Count(progress.Done, "job"), format.Number(progress.Refused), progress.AuditID)
 	}
 	// What is in conflict is undone, or somebody else goes on with it.

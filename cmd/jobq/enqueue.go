@@ -18,7 +18,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
 	var ndjson, exec, graph, wait bool
-	var failure string
+	var failure, conflict string
 	var waitTimeout time.Duration
 	var keys keysFlag
 	command := &cobra.Command{
@@ -34,12 +34,17 @@ With --after, the job waits for other jobs. With --graph, the lines are whole jo
 wait for one another: they have names, and in "after" the names, or ids, of the jobs that
 they wait for. A job without a name is called by its line, such as "line 2". All of them are
 added at once, or none.
-The id of each job is printed; with a unique key that is taken, the id of its holder.
+The id of each job is printed; with a unique key that is taken, the id of its holder. With
+--on-conflict replace, a holder that has not begun gets the new args, priority and start; --json
+says whether it did. With --on-conflict fail, nothing is added, and the exit code is 4.
+docs/unique.md has examples.
 With --keys-file or JOBQ_KEYS, args are encrypted: docs/encryption.md.
 With --wait, one job is added and waited for: its id goes to standard error, and its result
 to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
+  jobq enqueue sync '{"id": 7, "at": "now"}' --unique-by id --unique-window 1h
+  jobq enqueue index '{"page": 7}' --unique-by page --delay 10s --on-conflict replace
   jobq enqueue export '{"id": 7}' --partition-key customer-17
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
   jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width
@@ -62,7 +67,7 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("wait-timeout") && !wait {
 				return usagef("--wait-timeout is for --wait")
 			}
-			if err := refuseZero(cmd, "max-attempts", "timeout", "wait-timeout"); err != nil {
+			if err := refuseZero(cmd, "max-attempts", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
 				return err
 			}
 			var err error
@@ -81,6 +86,7 @@ to standard output, with the exit codes of "jobq wait".`,
 			defer client.Pool().Close()
 			runAt.say(cmd)
 			options.RunAt, options.OnParentFailure = runAt.at, jobq.ParentFailure(failure)
+			options.OnConflict = jobq.Conflict(conflict)
 			switch {
 			case graph:
 				return a.enqueueGraph(cmd, client, options)
@@ -112,6 +118,10 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	flags.StringSliceVar(&options.UniqueBy, "unique-by", nil, "make the unique key of these fields of args, such as id,customer, or of all with '*'")
+	durationVar(flags, &options.UniqueFor, "unique-for", 0, "hold the unique key so long from now on, even if the job has ended")
+	durationVar(flags, &options.UniqueWindow, "unique-window", 0, "at most one job with the unique key in each window of this length, such as 1h")
+	flags.StringVar(&conflict, "on-conflict", "", "when the unique key is held: skip, replace or fail (default skip)")
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")

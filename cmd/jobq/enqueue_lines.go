@@ -146,6 +146,7 @@ type jobLine struct {
 	RunAt        *lineTime       `json:"run_at"`
 	MaxAttempts  *int            `json:"max_attempts"`
 	UniqueKey    *string         `json:"unique_key"`
+	Uniqueness   lineUniqueness  `json:"uniqueness"`
 	PartitionKey *string         `json:"partition_key"`
 	Timeout      *lineDuration   `json:"timeout"`
 	BackoffBase  *lineDuration   `json:"backoff_base"`
@@ -157,6 +158,14 @@ type jobLine struct {
 	Name         string             `json:"name"`
 	After        []lineParent       `json:"after"`
 	AfterFailure jobq.ParentFailure `json:"after_failure"`
+}
+
+// lineUniqueness is what a line says of its unique key beside the key.
+type lineUniqueness struct {
+	By         []string       `json:"by"`
+	Window     *lineDuration  `json:"window"`
+	For        *lineDuration  `json:"for"`
+	OnConflict *jobq.Conflict `json:"on_conflict"`
 }
 
 // lineParent is a job that another one waits for: an id, or a name.
@@ -233,6 +242,10 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 		return params, nil, usagef("queue must be 1 to 128 characters")
 	case job.UniqueKey != nil && *job.UniqueKey == "":
 		return params, nil, usagef("unique_key must be 1 to 255 characters")
+	case job.Uniqueness.By != nil && len(job.Uniqueness.By) == 0:
+		return params, nil, usagef(`uniqueness: by must be 1 to 32 names of fields of args, such as ["id"], or ["*"] for all of args`)
+	case job.Uniqueness.OnConflict != nil && *job.Uniqueness.OnConflict == "":
+		return params, nil, usagef("uniqueness: on_conflict must be skip, replace or fail")
 	case job.PartitionKey != nil && *job.PartitionKey == "":
 		return params, nil, usagef("partition_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
@@ -243,6 +256,7 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 	replace(&options.RunAt, (*time.Time)(job.RunAt))
 	replace(&options.MaxAttempts, job.MaxAttempts)
 	replace(&options.UniqueKey, job.UniqueKey)
+	job.Uniqueness.replace(&options)
 	replace(&options.PartitionKey, job.PartitionKey)
 	replace(&options.Timeout, (*time.Duration)(job.Timeout))
 	replace(&options.BackoffBase, (*time.Duration)(job.BackoffBase))
@@ -261,6 +275,16 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 	}
 	options.OnParentFailure = cmp.Or(job.AfterFailure, options.OnParentFailure)
 	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: job.Kind, JSON: job.Args}, EnqueueOptions: options}, after, nil
+}
+
+// replace changes the options that a line gives.
+func (u *lineUniqueness) replace(options *jobq.EnqueueOptions) {
+	if u.By != nil {
+		options.UniqueBy = u.By
+	}
+	replace(&options.UniqueWindow, (*time.Duration)(u.Window))
+	replace(&options.UniqueFor, (*time.Duration)(u.For))
+	replace(&options.OnConflict, u.OnConflict)
 }
 
 // replace changes the option that a line gives.

@@ -100,16 +100,16 @@ func newJobSnoozeCommand() *cobra.Command {
 }
 
 func newJobEnqueueCommand() *cobra.Command {
-	var queue, uniqueKey string
+	var queue, uniqueKey, partitionKey string
 	command := &cobra.Command{
 		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: rangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, text := range []string{args[0], queue, uniqueKey} {
+			for _, text := range []string{args[0], queue, uniqueKey, partitionKey} {
 				if !utf8.ValidString(text) { // JSON has no other text: it would be replaced
 					return usagef("not valid UTF-8: %q", text)
 				}
 			}
-			job := map[string]any{"kind": args[0], "queue": queue, "unique_key": uniqueKey}
+			job := map[string]any{"kind": args[0], "queue": queue, "unique_key": uniqueKey, "partition_key": partitionKey}
 			if len(args) == 2 {
 				value, err := readJSON(cmd, args[1])
 				if err != nil {
@@ -122,6 +122,7 @@ func newJobEnqueueCommand() *cobra.Command {
 	}
 	command.Flags().StringVarP(&queue, "queue", "q", "", `queue (default "default")`)
 	command.Flags().StringVar(&uniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	command.Flags().StringVar(&partitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	return command
 }
 

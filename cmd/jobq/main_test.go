@@ -147,11 +147,11 @@ func TestSQLToProgramToShow(t *testing.T) {
 	require.Contains(t, story.Runs[0].Output, "problem")
 
 	// The program's environment tells it about the job, and not the database.
-	id = query[int64](t, pool, `select jobq.enqueue('env', max_attempts => 3)`)
+	id = query[int64](t, pool, `select jobq.enqueue('env', max_attempts => 3, partition_key => 'customer 17')`)
 	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 	output := query[string](t, pool, "select output from jobq.attempt where job_id = $1", id)
 	token := query[int64](t, pool, "select lease_token from jobq.job where id = $1", id)
-	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", fmt.Sprintf("JOBQ_LEASE_TOKEN=%d\n", token)} {
+	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_PARTITION_KEY=customer 17\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", fmt.Sprintf("JOBQ_LEASE_TOKEN=%d\n", token)} {
 		require.Contains(t, output, want)
 	}
 	require.NotContains(t, output, asCommand)

@@ -66,6 +66,7 @@ func TestRoles(t *testing.T) {
 	for _, test := range []struct{ sql, who string }{
 		{"select jobq.enqueue('a', unique_key => 'k', args => jsonb_build_object('large', repeat('x', 5000)))", "producer worker admin"},
 		{`select * from jobq.enqueue_many('[{"kind": "a"}, {"kind": "b", "unique_key": "u"}]')`, "producer worker admin"},
+		{`select jobq.enqueue('b', args => '{"id": 1}', unique_key => 'u', uniqueness => '{"for": "1 h", "on_conflict": "replace"}')`, "producer worker admin"},
 		{"insert into jobq.pending (kind, args, run_at) values ('a', '{}', now() + interval '1 h')", "producer worker admin"},
 		{"insert into jobq.pending (kind, partition_key) values ('a', 'k')", "producer worker admin"},
 		{"select * from jobq.lane_prune('', '', 0, 1)", "worker"},

@@ -162,13 +162,13 @@ func (a *app) listSchedules(cmd *cobra.Command, _ []string, client *jobq.Client)
 		return writeJSON(cmd.OutOrStdout(), schedules)
 	}
 	now := time.Now()
-	t := newTable(cmd.OutOrStdout(), "SCHEDULE", "WHEN", "KIND", "QUEUE", "NEXT", "LAST", "STATE")
+	t := newTable(cmd.OutOrStdout(), "SCHEDULE", "WHEN", "KIND", "QUEUE", "PARTITION KEY", "NEXT", "LAST", "STATE")
 	for _, schedule := range schedules {
 		last := ""
 		if schedule.LastTickAt != nil {
 			last = ago(*schedule.LastTickAt)
 		}
-		t.row(schedule.Name, format.ScheduleWhen(schedule), schedule.Kind, schedule.Queue, format.ScheduleNext(schedule, now), last, cut(format.ScheduleState(schedule, now)))
+		t.row(schedule.Name, format.ScheduleWhen(schedule), schedule.Kind, schedule.Queue, schedule.PartitionKey, format.ScheduleNext(schedule, now), last, cut(format.ScheduleState(schedule, now)))
 	}
 	return t.flush()
 }

@@ -34,7 +34,8 @@ follows the time that passes.`,
 		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Europe/Berlin --kind report
   jobq schedules add tick --every 1s --kind tick --queue fast --catch-up none
   jobq schedules add bill --cron '@monthly' --kind bill --args '{"all": true}' --catch-up all --catch-up-within 30d
-  jobq schedules add sync --every 5m --kind sync --overlap skip`,
+  jobq schedules add sync --every 5m --kind sync --overlap skip
+  jobq schedules add invoices --every 1h --kind invoice --queue ledger --partition-key customer-17`,
 		Args: exactArgs(1),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if schedule.Kind == "" {
@@ -73,6 +74,7 @@ follows the time that passes.`,
 	durationVar(flags, &schedule.BackoffMax, "backoff-max", 0, "longest wait after any failed attempt (default 1d)")
 	flags.StringSliceVar(&schedule.Tags, "tag", nil, "tag of the job, may be repeated")
 	flags.StringVar(&metadata, "metadata", "", "metadata of the job: a JSON object, or @FILE")
+	flags.StringVar(&schedule.PartitionKey, "partition-key", "", "partition key of the job: its limit and order hold for the job (docs/partition-keys.md)")
 	flags.StringVar(&catchUp, "catch-up", "", "which ticks fire that were missed: none, latest or all (default latest)")
 	flags.IntVar(&schedule.CatchUpMax, "catch-up-max", 0, "how many of them at most, with all: 1 to 1000 (default 100)")
 	durationVar(flags, &schedule.CatchUpWithin, "catch-up-within", 0, "how late a tick may fire at most (default 1d)")

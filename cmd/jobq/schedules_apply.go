@@ -73,8 +73,8 @@ func (a *app) declareSchedules(ctx context.Context, client *jobq.Client, file *c
 		declaration.Schedules = append(declaration.Schedules, jobq.Schedule{
 			Name: name, Cron: s.Cron, TimeZone: s.TimeZone, Every: time.Duration(s.Every), Kind: s.Kind, Args: args, Queue: s.Queue,
 			Priority: s.Priority, MaxAttempts: s.MaxAttempts, Timeout: time.Duration(s.Timeout), BackoffBase: time.Duration(s.BackoffBase),
-			BackoffMax: time.Duration(s.BackoffMax), Tags: s.Tags, Metadata: metadata, CatchUp: jobq.CatchUp(s.CatchUp), CatchUpMax: s.CatchUpMax,
-			CatchUpWithin: time.Duration(s.CatchUpWithin), Overlap: jobq.Overlap(s.Overlap),
+			BackoffMax: time.Duration(s.BackoffMax), Tags: s.Tags, Metadata: metadata, PartitionKey: s.PartitionKey,
+			CatchUp: jobq.CatchUp(s.CatchUp), CatchUpMax: s.CatchUpMax, CatchUpWithin: time.Duration(s.CatchUpWithin), Overlap: jobq.Overlap(s.Overlap),
 		})
 	}
 	done, err := a.operator(client).DeclareSchedules(ctx, declaration)

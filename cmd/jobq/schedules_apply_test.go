@@ -43,13 +43,14 @@ schedules:
     args: {weeks: [1, null], text: "8"}
     metadata: {a: 1}
     catch_up_within: 2d
-  sync: {every: 30s, kind: sync, overlap: skip, tags: [a, b]}
+  sync: {every: 30s, kind: sync, overlap: skip, tags: [a, b], partition_key: customer-17}
 `)
 	log := work()
 	require.Contains(t, log, `msg="schedules set" app=billing schedules="[report sync]"`)
 	require.Contains(t, log, `level=WARN msg="schedules left alone, since somebody else has made schedules of these names" app=billing schedules=[hand]`)
 	require.Equal(t, `{"text": "8", "weeks": [1, null]}`, query[string](t, pool, "select args::text from jobq.schedule where name = 'report'"))
 	require.Equal(t, "billing, version 2", query[string](t, pool, "select source from jobq.schedule where name = 'report' and catch_up_within = '2 days' and time_zone = 'Europe/Berlin'"))
+	require.Equal(t, "customer-17", query[string](t, pool, "select partition_key from jobq.schedule where name = 'sync'"))
 	require.Equal(t, "hand", query[string](t, pool, "select kind from jobq.schedule where name = 'hand'"))
 	require.Equal(t, "left alone, since somebody else has made schedules of these names: hand\n", apply())
 

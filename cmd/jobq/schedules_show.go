@@ -83,6 +83,7 @@ func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tic
 	row("backoff max", duration(schedule.BackoffMax))
 	row("tags", strings.Join(schedule.Tags, ", "))
 	row("metadata", string(schedule.Metadata))
+	row("partition key", schedule.PartitionKey)
 	row("catch up", format.ScheduleCatchUp(schedule))
 	row("overlap", string(schedule.Overlap))
 	row("source", schedule.Source)

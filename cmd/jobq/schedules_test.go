@@ -27,7 +27,7 @@ func TestScheduleCommands(t *testing.T) {
 		require.Equal(t, want, code, out+stderr)
 		return out + stderr
 	}
-	add := []string{"add", "report", "--cron", "0 9 * * mon", "--tz", "Europe/Berlin", "--kind", "report", "--args", `{"week": 1}`, "--tag", "a", "--tag", "b"}
+	add := []string{"add", "report", "--cron", "0 9 * * mon", "--tz", "Europe/Berlin", "--kind", "report", "--args", `{"week": 1}`, "--tag", "a", "--tag", "b", "--partition-key", "customer-17"}
 	require.Regexp(t, `^schedule report is set; take it back with: jobq undo \d+\nnext: Mon \d{4}-\d\d-\d\d 09:00:00 CES?T, in \S+\n$`, command(exitOK, add...))
 	require.Regexp(t, `^schedule report is already set\n`, command(exitOK, add...))
 	require.Equal(t, "schedule tick is set; take it back with: jobq undo 2\n", regexp.MustCompile("next: .*\n").ReplaceAllString(command(exitOK, "add", "tick", "--every", "1s", "--kind", "tick"), ""))
@@ -36,9 +36,10 @@ func TestScheduleCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "list", "--json")), &listed))
 	require.Len(t, listed, 2)
 	require.Equal(t, []string{"a", "b"}, listed[0].Tags)
+	require.Equal(t, "customer-17", listed[0].PartitionKey)
 	require.Equal(t, time.Second, listed[1].Every)
 	table := command(exitOK, "list")
-	require.Regexp(t, `report +0 9 \* \* mon Europe/Berlin +report +default +Mon .* 09:00:00 CES?T, in \S+ +ok\n`, table)
+	require.Regexp(t, `report +0 9 \* \* mon Europe/Berlin +report +default +customer-17 +Mon .* 09:00:00 CES?T, in \S+ +ok\n`, table)
 	require.Regexp(t, `tick +every 1s +tick +default `, table)
 
 	next := strings.Split(strings.TrimSpace(command(exitOK, "next", "report", "--count", "3")), "\n")
@@ -53,14 +54,14 @@ func TestScheduleCommands(t *testing.T) {
 	require.Contains(t, command(exitOK, "next", "report"), "note: it is paused")
 	require.Contains(t, command(exitOK, append(add, "--priority", "3")...), "it is paused: jobq schedules resume report")
 	id := strings.TrimSpace(command(exitOK, "run", "report"))
-	require.Equal(t, "report", query[string](t, pool, "select kind from jobq.job where id::text = $1", id))
+	require.Equal(t, "report of customer-17", query[string](t, pool, "select kind || ' of ' || partition_key from jobq.job where id::text = $1", id))
 
 	var shown scheduleShown
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "show", "report", "--json")), &shown))
 	require.Equal(t, jobq.CatchUpLatest, shown.CatchUp)
 	require.Equal(t, id, json.Number(strings.TrimSpace(id)).String())
 	page := command(exitOK, "show", "report")
-	for _, pattern := range []string{`when +0 9 \* \* mon Europe/Berlin`, "next +none", "pause reason +holidays", `args +\{"week": 1\}`, "tags +a, b", "priority +3", "catch up +latest, within 1d"} {
+	for _, pattern := range []string{`when +0 9 \* \* mon Europe/Berlin`, "next +none", "pause reason +holidays", `args +\{"week": 1\}`, "tags +a, b", "partition key +customer-17", "priority +3", "catch up +latest, within 1d"} {
 		require.Regexp(t, pattern, page)
 	}
 	require.Regexp(t, `^schedule report goes on; take it back with: jobq undo \d+\n$`, command(exitOK, "resume", "report"))
@@ -107,6 +108,7 @@ func TestScheduleRefusals(t *testing.T) {
 		"metadata must be a JSON object, not number":          {"--kind", "k", "--every", "1s", "--metadata", "7"},
 		"catch_up must be none, latest or all, not sometimes": {"--kind", "k", "--every", "1s", "--catch-up", "sometimes"},
 		"catch_up_max must be 1 to 1000, not 1001":            {"--kind", "k", "--every", "1s", "--catch-up-max", "1001"},
+		"partition_key must be 1 to 255 characters, not 256":  {"--kind", "k", "--every", "1s", "--partition-key", strings.Repeat("x", 256)},
 		"kind must be valid UTF-8 without NUL bytes":          {"--kind", "a\x00b", "--every", "1s"},
 		"--every must be more than 0":                         {"--kind", "k", "--every", "0"},
 	} {

@@ -54,7 +54,11 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 		stored[queue.Name] = queue.QueueSettings
 	}
 	for _, name := range limited {
-		change := limitChange(file.Queues[name], stored[name])
+		settings, known := stored[name]
+		if !known {
+			settings.AgeAfter = jobq.DefaultAgeAfter
+		}
+		change := limitChange(file.Queues[name], settings)
 		if change == (operator.QueueChange{}) {
 			continue
 		}
@@ -69,7 +73,7 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -83,6 +87,9 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	}
 	if queue.KeyOrder != nil && jobq.KeyOrder(*queue.KeyOrder) != stored.KeyOrder {
 		change.KeyOrder = new(jobq.KeyOrder(*queue.KeyOrder))
+	}
+	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
+		change.AgeAfter = queue.AgeAfter
 	}
 	if queue.Rate == nil {
 		return change

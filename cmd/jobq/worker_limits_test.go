@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, nullif(age_after, jobq.age_after_default())), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -43,6 +43,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {key_limit: 2}, c: {key_order: hold}}", "a 2, c 1 hold 5 00:01:00", 7},
 		{"{a: {key_limit: 2}, c: {key_order: hold, key_limit: 1}}", "a 2, c 1 hold 5 00:01:00", 7},
 		{"{a: {key_limit: none}, c: {key_limit: none, key_order: none}}", "a, c 5 00:01:00", 9},
+		{"{a: {age_after: 10m}, d: {age_after: none}, e: {age_after: 5m}}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
+		{"{a: {age_after: 10m, slots: 1}, d: 1}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
+		{"{a: {age_after: 5m}, d: {age_after: none}}", "a, c 5 00:01:00, d 00:00:00", 12},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)
@@ -51,15 +54,19 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	}
 	log, code := work("queues: {a: {limit: 7}, c: {rate: 9/s}}\n", "--queue", "b")
 	require.Zero(t, code, log)
-	require.Equal(t, "a, c 5 00:01:00", stored(), "the worker does not claim from these")
+	require.Equal(t, "a, c 5 00:01:00, d 00:00:00", stored(), "the worker does not claim from these")
 	log, code = work("poll: 1s\nqueues:\n  a: 1\n  c: {limit: 2000000}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, path+": line 4: queues: c: ")
 	require.Contains(t, log, "max_running must be 1 to 1000000")
+	log, code = work("queues: {a: 1, c: {age_after: 40d}}\n")
+	require.Equal(t, exitUsage, code, log)
+	require.Contains(t, log, path+": line 1: queues: c: ")
+	require.Contains(t, log, "age_after must be 0 to 30 days")
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 9, audited())
+	require.Equal(t, 12, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.

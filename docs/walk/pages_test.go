@@ -185,6 +185,15 @@ var pages = map[string]page{
 		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
 		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
 	}},
+	"docs/failures.md": {
+		before:   jobs4711,
+		replaced: []string{"3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
+		rules: []rule{
+			{line: "jobq errors show", first: failed},
+			{line: "jobq errors requeue 3f2a9c1e --sample", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
+			{line: "jobq errors requeue 3f2a9c1e --rate", first: failed},
+		},
+	},
 	"docs/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
@@ -204,6 +213,9 @@ var pages = map[string]page{
 			{line: "await boss", excused: "two calls beside each other; the first of the block above runs", all: true},
 		},
 	},
+	"docs/priorities.md": {rules: []rule{
+		{line: "jobq kinds pause report", instead: "jobq kinds pause report --new --reason 'wrong totals'"},
+	}},
 	"docs/results.md": {
 		before: makeResizer,
 		rules: []rule{
@@ -229,6 +241,7 @@ var pages = map[string]page{
 		{line: "jobq requeue 4711", first: jobs4711 + `
 			psql "$DATABASE_URL" -qXc "insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name) values (4711, now(), 0, now(), 1, 'step', 'charge')"`},
 	}},
+	"docs/unique.md": {rules: []rule{{line: "client.Enqueue(", excused: "Go: ExampleClient_Enqueue_unique runs", all: true}}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
 		{line: "test := worker.NewTestJob(", excused: inGo, all: true},

@@ -33,6 +33,9 @@ type Queue struct {
 	// Rate is how many start over all workers, the zero Rate for as many as there are.
 	// Nil leaves what is stored.
 	Rate *Rate
+	// AgeAfter is how long the first job of a priority waits before the priority has its turns
+	// among more urgent ones, 0 for ever. Nil leaves what is stored.
+	AgeAfter *time.Duration
 	// Line is where the queue begins in the file.
 	Line int
 }
@@ -94,8 +97,12 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "rate":
 		q.Rate = new(Rate)
 		q.Rate.Jobs, q.Rate.Period, err = when.ParseRate(value.Value)
+	case name == "age_after" && value.Value == none:
+		q.AgeAfter = new(time.Duration)
+	case name == "age_after":
+		q.AgeAfter, err = age(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, rate and burst")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, rate, burst and age_after")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
@@ -123,6 +130,15 @@ func number(node *yaml.Node) (*int, error) {
 		return nil, fmt.Errorf("must be a number of at least 1, not %.50q", node.Value)
 	}
 	return &value, nil
+}
+
+// age is how long a priority waits until it ages.
+func age(node *yaml.Node) (*time.Duration, error) {
+	age, err := when.ParseDuration(node.Value)
+	if err != nil || age <= 0 || node.Kind != yaml.ScalarNode {
+		return nil, fmt.Errorf("must be a duration such as 10m, or none, not %.50q", node.Value)
+	}
+	return &age, nil
 }
 
 // QueueError is an error of a queue of the file, with its line.

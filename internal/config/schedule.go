@@ -29,6 +29,7 @@ type Schedule struct {
 	BackoffMax    Duration `yaml:"backoff_max"`
 	Tags          []string `yaml:"tags"`
 	Metadata      any      `yaml:"metadata"`
+	PartitionKey  string   `yaml:"partition_key"`
 	CatchUp       string   `yaml:"catch_up"`
 	CatchUpMax    int      `yaml:"catch_up_max"`
 	CatchUpWithin Duration `yaml:"catch_up_within"`

@@ -403,15 +403,15 @@ func TestLooksOfOthersKeepNoWorker(t *testing.T) {
 	q.child("cancel", parent.ID)
 	q.completes(plainly(parent))
 	for queue, want := range map[string]bool{"children": true, "default": false} {
-		waits, err := q.queries.WorkWaits(context.Background(), []string{"k"}, []string{queue})
+		waits, err := q.queries.WorkWaits(context.Background(), true, []string{"k"}, []string{queue})
 		require.NoError(t, err)
 		require.Equal(t, want, waits, queue)
 	}
-	waits, err := q.queries.WorkWaits(context.Background(), []string{"other"}, []string{"children"})
+	waits, err := q.queries.WorkWaits(context.Background(), true, []string{"other"}, []string{"children"})
 	require.NoError(t, err)
 	require.False(t, waits, "of another kind")
 	q.exec("insert into jobq.pending (id, position, waits, kind, queue) select 1000000 + i, null, true, 'x', 'x' from generate_series(1, 1000) i")
-	waits, err = q.queries.WorkWaits(context.Background(), []string{"other"}, []string{"children"})
+	waits, err = q.queries.WorkWaits(context.Background(), true, []string{"other"}, []string{"children"})
 	require.NoError(t, err)
 	require.True(t, waits, "more wait than are looked at")
 }

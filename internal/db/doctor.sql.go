@@ -164,23 +164,33 @@ with recursive ready as (
 ), name as materialized (
   select w.name from ready w where w.name is not null limit 1000
 ), bound as materialized (
-  select least($1::bigint, greatest(5, 10 * $1::bigint / greatest(count(*), 1))) as jobs_max from name n
-), waiting as materialized (
-  select n.name as queue, j.kind, count(*) as jobs, min(j.run_at) as run_at, (array_agg(j.id order by j.run_at, j.id))[1] as id
+  select least($1::bigint, greatest(6, 10 * $1::bigint / greatest(count(*), 1))) as jobs_max from name n
+), line as materialized (
+  select n.name as queue, h.key::text as key, h.priority::smallint as priority, h.position::bigint as position, greatest(2, b.jobs_max / count(*) over (partition by n.name)) as jobs_max,
+      count(*) over (partition by n.name) >= b.jobs_max / 2 as more
     from name n
-    cross join lateral (
-      select p.id, p.kind, p.run_at from jobq.pending p
-        where p.queue = n.name and p.position is not null
-        order by p.partition_key, p.priority, p.position
-        limit (select b.jobs_max from bound b)
+    cross join bound b
+    cross join lateral jobq.line_heads(n.name, (b.jobs_max / 2)::integer) h
+), waiting as materialized (
+  select j.queue, j.kind, count(*) as jobs, min(j.since) as since, (array_agg(j.id order by j.since, j.id))[1] as id, bool_or(j.more) as more
+    from (
+      select l.queue, x.id, x.kind, x.since, l.more or count(*) over (partition by l.queue, l.key, l.priority) = l.jobs_max as more
+        from line l
+        cross join lateral (
+          select p.id, p.kind, greatest(p.run_at, p.created_at) as since
+            from jobq.pending p
+            where p.queue = l.queue and p.partition_key = l.key and p.priority = l.priority and p.position >= l.position and p.position is not null
+            order by p.partition_key, p.priority, p.position
+            limit l.jobs_max
+        ) x
     ) j
-    group by n.name, j.kind
+    group by j.queue, j.kind
 ), live as materialized (
   select w.queues, w.kinds from jobq.worker w
     where not w.draining and w.drain_requested_at is null and w.heartbeat_at > clock_timestamp() - $2::interval
 )
-select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.id::bigint as first_id, (x.jobs >= (select b.jobs_max from bound b))::boolean as more,
-    greatest(extract(epoch from clock_timestamp() - x.run_at), 0)::float8 as waited_seconds,
+select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.id::bigint as first_id, x.more::boolean as more,
+    greatest(extract(epoch from clock_timestamp() - x.since), 0)::float8 as waited_seconds,
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
     (select count(*) from live l where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
     (q.paused_at is not null or exists (select from jobq.kind k where k.name = x.kind and k.paused_at is not null))::boolean as paused
@@ -202,12 +212,13 @@ type DoctorWaitingRow struct {
 }
 
 // DoctorWaiting is what waits to be run, by queue and kind: of the first jobs in the
-// line of each queue, for how long the one that has waited longest could have run, which
-// one that is, and how many live workers serve the queue, and the kind in it. Of each queue it
-// looks at job_count jobs, and at fewer where all queues together would make more than
-// ten times as many: with a job_count of 200 and 100 queues, at 20 of each, and never
-// at fewer than 5. At most 1,000 queues. The order is for the planner: without it, it may read all of the
-// queue. Needs pending_claim_idx.
+// lines of each queue, for how long the one that has waited longest could have run, which
+// one that is, and how many live workers serve the queue, and the kind in it. The lines are those of line_heads, so that
+// neither a key nor a priority with many jobs hides the others. Of each queue it
+// looks at job_count jobs and half as many lines, and at fewer where all queues together would make more than
+// ten times as many: with a job_count of 200 and 100 queues, at 20 jobs of each. Of each line it looks at two jobs at
+// least. At most 1,000 queues. The order is for the planner: without it, it may read all of the
+// queue. Needs pending_claim_idx, and what line_heads needs.
 func (q *Queries) DoctorWaiting(ctx context.Context, jobCount int64, silence pgtype.Interval) ([]DoctorWaitingRow, error) {
 	rows, err := q.db.Query(ctx, DoctorWaiting, jobCount, silence)
 	if err != nil {

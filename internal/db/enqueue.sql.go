@@ -63,7 +63,7 @@ func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, 
 }
 
 const JobEnqueueMany = `-- name: JobEnqueueMany :many
-select e.id::bigint as id, e.duplicate::boolean as duplicate
+select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolean as replaced
   from jobq.enqueue_arrays(
     $1::text[], $2::jsonb[], array_replace($3::text[], '', null),
     $4::integer[], $5::timestamptz[], $6::interval[],
@@ -71,7 +71,7 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     $9::interval[], $10::interval[],
     $11::interval[], $12::jsonb[], $13::jsonb[],
     $14::integer[], $15::bigint[], array_replace($16::text[], '', null),
-    array_replace($17::text[], '', null)) e
+    array_replace($17::text[], '', null), $18::jsonb[]) e
 `
 
 type JobEnqueueManyParams struct {
@@ -92,18 +92,20 @@ type JobEnqueueManyParams struct {
 	AfterParents  []int64
 	AfterFailures []string
 	PartitionKeys []string
+	Uniques       []json.RawMessage
 }
 
 type JobEnqueueManyRow struct {
 	ID        int64
 	Duplicate bool
+	Replaced  bool
 }
 
 // JobEnqueueMany adds jobs given as columns, in one statement and one round
 // trip, and answers in their order. Null elements mean the column's default, and
 // so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
 // after_jobs has the places, and after_parents for whom: see enqueue_arrays.
-// Locks unique keys, where there are any, in (kind, key) order.
+// Locks unique keys, where there are any, in (kind, key) order, and then the jobs that are replaced, by their ids.
 func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) ([]JobEnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, JobEnqueueMany,
 		arg.Kinds,
@@ -123,6 +125,7 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 		arg.AfterParents,
 		arg.AfterFailures,
 		arg.PartitionKeys,
+		arg.Uniques,
 	)
 	if err != nil {
 		return nil, err
@@ -131,7 +134,7 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 	var items []JobEnqueueManyRow
 	for rows.Next() {
 		var i JobEnqueueManyRow
-		if err := rows.Scan(&i.ID, &i.Duplicate); err != nil {
+		if err := rows.Scan(&i.ID, &i.Duplicate, &i.Replaced); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

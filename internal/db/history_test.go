@@ -93,6 +93,20 @@ const manyHeads = `with q as (
   insert into jobq.lane_head (queue, key, job_id, lease_id)
     select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
 
+// manyHeld gives a queue more keys than are looked at, whose heads wait for their retries but for the last one.
+const manyHeld = manyHeads + `;
+  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 5000) i;
+  insert into jobq.pending (id, kind, queue, partition_key, position, run_at) select 1000000000 + i, 'k', 'stops', 'key ' || i, null, now() + interval '1 day' from generate_series(1, 4999) i`
+
+// manyKeptKeys has many keys of jobs that are over, all of which were kept until the same moment, many that are to be kept for
+// longer, and one of a job that waits.
+const manyKeptKeys = `with kept as (
+    insert into jobq.unique_key (kind, key, job_id, kept_until, job_over)
+      select 'k', 'key ' || i, i, now() - interval '1 h', true from generate_series(1, 20000) i
+      union all select 'k', 'later ' || i, 100000 + i, now() + interval '1 h', true from generate_series(1, 20000) i
+  )
+  insert into jobq.pending (id, kind, unique_key) values (7000000, 'k', 'w1')`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -141,6 +155,8 @@ func historyCases() []historyCase {
 		{"ScheduleFail", db.ScheduleFail, "'wrong', '1 s', 's1', 1", few, ""},
 		{"ScheduleRewind", db.ScheduleRewind, "", few, ""}, // all schedules, of which there are few
 		{"ScheduleTickPrune", db.ScheduleTickPrune, "'-infinity', '7 days', 500", inHand, ""},
+		{"UniqueKeyPrune", db.UniqueKeyPrune, "'-infinity', 0, 500", inHand, manyKeptKeys},
+		{"UniqueKeyPrune of the last", db.UniqueKeyPrune, "now() - interval '1 h', 19500, 500", inHand, manyKeptKeys},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
 		{"PartitionAdd", db.PartitionAdd, "'run', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
 		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", batch, ""},
@@ -156,6 +172,8 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
 		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a'", few, ""},
+		{"enqueue that replaces another", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"on_conflict\": \"replace\"}')", "'w1'", inHand, manyKeptKeys},
+		{"enqueue with a key that was kept for a time", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"for\": \"1 h\"}')", "'key 7'", inHand, manyKeptKeys},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
 		{"ParentList", db.ParentList, "6000001, 40000030, 100", batch, ""},
 		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
@@ -207,9 +225,10 @@ func historyCases() []historyCase {
 		{"ProgressPrune", db.ProgressPrune, "500", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
-		{"WorkWaits", db.WorkWaits, "'{k1}', '{none,due}'", few, ""},
-		{"WorkWaits of one", db.WorkWaits, "'{k}', '{none,due}'", few, ""},
-		{"WorkWaits while a job is to be looked at", db.WorkWaits, "'{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
+		{"WorkWaits", db.WorkWaits, "true, '{k1}', '{none,due}'", few, ""},
+		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
+		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
+		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},

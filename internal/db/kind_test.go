@@ -39,7 +39,7 @@ func TestPausedKindIsNotClaimed(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
 			waits := func(kinds ...string) bool {
-				waits, err := q.queries.WorkWaits(ctx, kinds, []string{"default"})
+				waits, err := q.queries.WorkWaits(ctx, true, kinds, []string{"default"})
 				require.NoError(t, err)
 				return waits
 			}

@@ -412,7 +412,51 @@ func TestLaneHeadPrune(t *testing.T) {
 	q.set(`{"key_order": "hold"}`)
 	prune(100)
 	require.Equal(t, 1, kept(), "one waits")
+	q.set(`{"key_order": null}`)
+	prune(100)
+	require.Zero(t, kept(), "without an order nobody has to know; one that the queue gets later is not held by jobs of before")
+	q.set(`{"key_order": "hold"}`)
+	q.exec("insert into jobq.lane_head (queue, key, job_id, lease_id) select p.queue, p.partition_key, p.id, 1 from jobq.pending p")
+	require.Equal(t, 1, kept())
+	prune(100)
+	require.Equal(t, 1, kept())
 	q.exec("delete from jobq.pending")
 	prune(100)
 	require.Zero(t, kept())
+}
+
+// Jobs that wait for the retry of their key's head, or that a failed one stops, are no work to wait for; those that
+// come after a job which runs are, and so are jobs without a key.
+func TestWorkOfKeysInOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"hold", "pass", "stop"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			q := ordered(t, order)
+			waits := func(kinds ...string) bool {
+				waits, err := q.queries.WorkWaits(context.Background(), true, kinds, []string{"default"})
+				require.NoError(t, err)
+				return waits
+			}
+			require.False(t, waits("k"), "nothing")
+			q.enqueueKeyed("a", 3)
+			require.True(t, waits("k"))
+			require.False(t, waits("other"))
+			first := q.takeOne(1, "the first")
+			require.True(t, waits("k"), "the first one runs")
+			q.over(first, "failed", false)
+			require.Equal(t, order == "pass", waits("k"), "the first one waits for its retry")
+			q.enqueueKeyed("b", 1)
+			require.True(t, waits("k"), "another key")
+			q.exec("delete from jobq.pending where partition_key = 'b'")
+			q.exec("insert into jobq.pending (kind) values ('k')")
+			require.True(t, waits("k"), "a job without a key")
+			q.exec("delete from jobq.pending where partition_key = ''")
+			if order != "pass" {
+				q.promote()
+				q.over(q.takeOne(1, "its retry"), "failed", true)
+				require.Equal(t, order == "hold", waits("k"), "the first one has failed")
+			}
+		})
+	}
 }

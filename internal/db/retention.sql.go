@@ -121,3 +121,36 @@ func (q *Queries) PayloadPrune(ctx context.Context, arg PayloadPruneParams) (Pay
 	)
 	return i, err
 }
+
+const UniqueKeyPrune = `-- name: UniqueKeyPrune :one
+with deleted as (
+  delete from jobq.unique_key u
+    where u.ctid = any(array(
+      select x.ctid from jobq.unique_key x
+        where x.job_over and x.kept_until <= statement_timestamp()
+          and (x.kept_until, x.job_id) > ($1::timestamptz, $2::bigint)
+        order by x.kept_until, x.job_id
+        limit $3::integer
+        for update skip locked))
+    returning u.kept_until, u.job_id
+), last as (
+  select d.kept_until, d.job_id from deleted d order by d.kept_until desc, d.job_id desc limit 1
+)
+select (select count(*) from deleted)::bigint as deleted, coalesce((select l.kept_until from last l), $1::timestamptz)::timestamptz as last,
+    coalesce((select l.job_id from last l), 0)::bigint as last_job
+`
+
+type UniqueKeyPruneRow struct {
+	Deleted int64
+	Last    pgtype.Timestamptz
+	LastJob int64
+}
+
+// UniqueKeyPrune forgets so many keys of jobs that are over whose time has come, earliest first. It
+// goes on behind the place where its last answer ended: see StatPrune. Needs unique_key_kept_idx.
+func (q *Queries) UniqueKeyPrune(ctx context.Context, after pgtype.Timestamptz, afterJob int64, rowCount int32) (UniqueKeyPruneRow, error) {
+	row := q.db.QueryRow(ctx, UniqueKeyPrune, after, afterJob, rowCount)
+	var i UniqueKeyPruneRow
+	err := row.Scan(&i.Deleted, &i.Last, &i.LastJob)
+	return i, err
+}

@@ -134,7 +134,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     s.args, s.queue, s.priority, s.max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
     ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
@@ -157,6 +157,7 @@ type ScheduleGetRow struct {
 	BackoffMaxMs         int64
 	Tags                 []string
 	Metadata             json.RawMessage
+	PartitionKey         string
 	CatchUp              string
 	CatchUpMax           int32
 	CatchUpWithinSeconds int64
@@ -197,6 +198,7 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 		&i.BackoffMaxMs,
 		&i.Tags,
 		&i.Metadata,
+		&i.PartitionKey,
 		&i.CatchUp,
 		&i.CatchUpMax,
 		&i.CatchUpWithinSeconds,
@@ -225,7 +227,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
     ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
@@ -250,6 +252,7 @@ type ScheduleListRow struct {
 	BackoffMaxMs         int64
 	Tags                 []string
 	Metadata             json.RawMessage
+	PartitionKey         string
 	CatchUp              string
 	CatchUpMax           int32
 	CatchUpWithinSeconds int64
@@ -296,6 +299,7 @@ func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string,
 			&i.BackoffMaxMs,
 			&i.Tags,
 			&i.Metadata,
+			&i.PartitionKey,
 			&i.CatchUp,
 			&i.CatchUpMax,
 			&i.CatchUpWithinSeconds,
@@ -460,9 +464,9 @@ select coalesce(jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, '
     time_zone => nullif($5::text, ''), args => $6::jsonb, queue => nullif($7::text, ''),
     priority => $8::bigint, max_attempts => nullif($9::bigint, 0), timeout => $10::interval,
     backoff_base => $11::interval, backoff_max => $12::interval, tags => $13::text[],
-    metadata => $14::jsonb, catch_up => nullif($15::text, ''),
-    catch_up_max => nullif($16::integer, 0), catch_up_within => $17::interval,
-    overlap => nullif($18::text, ''), source => $19::text, actor => $20::text), 0)::bigint as audit
+    metadata => $14::jsonb, partition_key => nullif($15::text, ''), catch_up => nullif($16::text, ''),
+    catch_up_max => nullif($17::integer, 0), catch_up_within => $18::interval,
+    overlap => nullif($19::text, ''), source => $20::text, actor => $21::text), 0)::bigint as audit
 `
 
 type ScheduleSetParams struct {
@@ -480,6 +484,7 @@ type ScheduleSetParams struct {
 	BackoffMax    pgtype.Interval
 	Tags          []string
 	Metadata      json.RawMessage
+	PartitionKey  string
 	CatchUp       string
 	CatchUpMax    int32
 	CatchUpWithin pgtype.Interval
@@ -506,6 +511,7 @@ func (q *Queries) ScheduleSet(ctx context.Context, arg ScheduleSetParams) (int64
 		arg.BackoffMax,
 		arg.Tags,
 		arg.Metadata,
+		arg.PartitionKey,
 		arg.CatchUp,
 		arg.CatchUpMax,
 		arg.CatchUpWithin,

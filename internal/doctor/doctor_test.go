@@ -113,7 +113,12 @@ type fault struct {
 
 const (
 	liveWorker = `insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w%d', 1, 'h', '%s', '{"%s": 5}', '{%s}');`
-	oldJob     = `insert into jobq.pending (kind, queue, run_at) values ('%s', '%s', now() - interval '30 minutes');`
+	oldJob     = `insert into jobq.pending (kind, queue, run_at, created_at) values ('%s', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
+	oldOfKey   = `insert into jobq.pending (kind, queue, partition_key, run_at, created_at) values ('%s', 'q', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
+	freshOfKey = `insert into jobq.pending (kind, queue, partition_key) select 'k', 'q', 'a' from generate_series(1, 300);`
+	// freshOfKeys are jobs of more keys than are looked at by their names. A claim has given turns to all of them, and to the key z before.
+	freshOfKeys = `insert into jobq.pending (kind, queue, partition_key) select 'k', 'q', 'a' || i from generate_series(1, 300) i;
+		insert into jobq.lane (queue, key, turn) select 'q', case i when 0 then 'z' else 'a' || i end, i from generate_series(0, 300) i;`
 )
 
 func faults() []fault {
@@ -148,6 +153,11 @@ func faults() []fault {
 		{"queues", doctor.Critical, "queue lonely has 1 available jobs", fmt.Sprintf(oldJob, "k", "lonely"), nil},
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},
 		{"waiting", doctor.Warning, "handle the kind: 1. `jobq why 1` says", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKey + fmt.Sprintf(oldOfKey, "unknown", "z"), nil},
+		{"kinds", doctor.Critical, "kind rare", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKeys + fmt.Sprintf(oldOfKey, "rare", "z"), nil},
+		{"waiting", doctor.Warning, "a job of kind k has waited in queue q", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKey + fmt.Sprintf(oldOfKey, "k", "z"), nil},
+		{"waiting", doctor.Warning, "for 30m0s, although", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + `insert into jobq.pending (kind, queue) select 'k', 'q' from generate_series(1, 300);
+			insert into jobq.pending (kind, queue, priority, run_at, created_at) values ('k', 'q', 9, now() - interval '30 minutes', now() - interval '30 minutes');`, nil},
 		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
 			fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
@@ -241,6 +251,19 @@ func TestHealthy(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	}
+}
+
+// Jobs wait as they are meant to whose key is at its limit, or is held by the order of its jobs.
+func TestHeldKeysAreHealthy(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "held")
+	execute(t, url, fmt.Sprintf(liveWorker, 1, "v1", "q", "k")+fmt.Sprintf(oldOfKey, "k", "a")+`insert into jobq.queue (name, key_limit) values ('q', 1);
+		insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) values (1, now(), now() + interval '1 hour', 'w1', 'q', '{1000}');
+		insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) values ('q', 'a', 1, now(), '{1}', '{1}')`)
+	require.Empty(t, examine(t, doctor.Config{Pool: pgtest.Connect(t, url)}).Findings)
+	execute(t, url, "delete from jobq.lease")
+	require.Equal(t, []string{"waiting"}, found(examine(t, doctor.Config{Pool: pgtest.Connect(t, url)})))
 }
 
 // A viewer is answered, and told what it may not see; a producer, who may read

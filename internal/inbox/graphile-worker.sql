@@ -19,13 +19,13 @@ begin
     when not {unique_keys} and new.key is not null then
       'job_key: graphile-worker replaces the job that waits with the key, and jobq keeps it'
     when new.flags is not null then 'flags: jobq has none'
-    when named is not null and (select q.max_running from jobq.queue q where q.name = named) is distinct from 1 then
-      format('queue %s runs one job at a time in graphile-worker: give it the same limit in jobq: jobq queues set %L --limit 1', named, named)
+    when named is not null and (select q.key_limit from jobq.queue q where q.name = 'default') is distinct from 1 then
+      format('queue %s runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default --key-limit 1', named)
   end;
   if problem is not null then
     raise sqlstate 'JQ001' using message = format('job of task %s for graphile-worker: %s', kind, problem), hint = 'docs/migrate.md says what an inbox of jobq takes.';
   end if;
-  perform jobq.enqueue(kind, args => new.payload, queue => named, priority => new.priority,
+  perform jobq.enqueue(kind, args => new.payload, partition_key => named, priority => new.priority,
     run_at => case when new.run_at > now() then new.run_at end, max_attempts => new.max_attempts, unique_key => new.key,
     metadata => json_build_object('graphile_worker_id', new.id));
   delete from {table} where id = new.id;

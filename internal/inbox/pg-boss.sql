@@ -21,7 +21,7 @@ begin
     when policy not in ('standard', 'exclusive') and not ({unique_keys} and policy in ('short', 'stately')) then
       format('policy %s of the queue: jobq has standard and exclusive', policy)
     when new.singleton_on is not null then 'singletonSeconds: a unique key of jobq holds until its job ends, and not for a time'
-    when new.group_id is not null then 'group: jobq has no limits of groups'
+    when new.group_id is not null then 'group: its limit is in the code of pg-boss''s workers. In jobq, add the job with a partition_key'
     when new.dead_letter is not null then 'deadLetter: jobq has no dead letter queues. A job that fails stays for 7 days'
     when new.blocked or new.blocking or new.pending_dependencies > 0 then 'flow: jobs that wait for other jobs stay in pg-boss'
   end;

@@ -268,16 +268,27 @@ create table jobq.payload (
   constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max())
 );
 
--- One row per unfinished job that has a unique_key. Unique per kind.
+-- One row per unfinished job that has a unique_key. Unique per kind. A key that is kept for a period has its row until that
+-- has ended as well:
+--
+--   kind    key   job_id  kept_until  job_over
+--   report  may   41                  f         held while job 41 is unfinished
+--   report  june  42      12:00       f         likewise, and until 12:00 at least
+--   report  july  43      12:00       t         job 43 is over: free from 12:00 on
 create table jobq.unique_key (
-  kind   text   not null,
-  key    text   not null,
-  job_id bigint not null,
+  kind       text        not null,
+  key        text        not null,
+  job_id     bigint      not null,
+  kept_until timestamptz,
+  job_over   boolean     not null default false,
+  constraint "the key of a job that is over is kept until a time" check (not job_over or kept_until is not null),
   constraint unique_key_pkey primary key (kind, key),
   -- As pending has them, but before the index refuses a row that is too large for it.
   constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
   constraint "unique_key must be 1 to 255 characters" check (char_length(key) between 1 and 255)
 );
+-- For the janitor, which forgets those whose time has come.
+create index unique_key_kept_idx on jobq.unique_key (kept_until, job_id) where job_over;
 
 -- Settings per queue, obeyed by every worker and janitor, so that no two can
 -- disagree. A queue without a row has the defaults.

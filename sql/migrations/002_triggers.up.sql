@@ -23,27 +23,65 @@ create function jobq.wake(topic text, queue text) returns void
   as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;
 
 -- unique_key_take reserves (kind, key) for the job and returns its holder:
--- the job itself, or the unfinished job that has it already. It waits for a
+-- the job itself, or the one that has it already, which is unfinished, or has ended
+-- and keeps it for a time. A job that takes it keeps it at least until then. It waits for a
 -- transaction that is about to take or give up the same key.
-create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint) returns bigint
+create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz default null) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  holder bigint;
+  held record;
+  moment timestamptz;
 begin
   loop
-    insert into jobq.unique_key (kind, key, job_id)
-      values (wanted_kind, wanted_key, wanted_by)
+    insert into jobq.unique_key (kind, key, job_id, kept_until)
+      values (wanted_kind, wanted_key, wanted_by, until)
       on conflict do nothing;
     if found then
       return wanted_by;
     end if;
-    select u.job_id into holder from jobq.unique_key u where u.kind = wanted_kind and u.key = wanted_key;
+    select u.job_id, u.job_over, u.kept_until into held from jobq.unique_key u where u.kind = wanted_kind and u.key = wanted_key;
     if found then
-      return holder;
+      moment := clock_timestamp(); -- the insert may have waited
+      if not held.job_over or held.job_id <> wanted_by and held.kept_until > moment then
+        return held.job_id;
+      end if;
+      -- Its time has come, or the job itself is requeued, which had ended.
+      update jobq.unique_key u
+        set job_id = wanted_by, job_over = false, kept_until = case when u.job_id = wanted_by then u.kept_until else until end
+        where u.kind = wanted_kind and u.key = wanted_key and u.job_over and (u.job_id = wanted_by or u.kept_until <= moment);
+      if found then
+        return wanted_by;
+      end if;
     end if;
-    -- The holder finished between the two statements: try again.
+    -- The holder finished between the two statements, or somebody else took the key: try again.
   end loop;
+end $$;
+
+-- unique_key_problem says who has a key.
+create function jobq.unique_key_problem(of_kind text, of_key text, holder bigint) returns text
+  language plpgsql stable
+  as $$
+begin
+  return format('unique_key %L of kind %L is held by %s', of_key, of_kind, coalesce((
+    select format('job %s, which is over, until %s', u.job_id, to_char(u.kept_until at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
+      from jobq.unique_key u where u.kind = of_kind and u.key = of_key and u.job_id = holder and u.job_over),
+    format('unfinished job %s', holder)));
+end $$;
+
+-- unique_key_drop gives up the key of a job that is over, or that was not added after all; it stays
+-- until its time has come, if it has one.
+create function jobq.unique_key_drop(of_kind text, of_key text, of_job bigint) returns void
+  language plpgsql
+  as $$
+declare
+  moment timestamptz := clock_timestamp();
+begin
+  delete from jobq.unique_key u
+    where u.kind = of_kind and u.key = of_key and u.job_id = of_job and (u.kept_until is null or u.kept_until <= moment);
+  if not found then
+    update jobq.unique_key u set job_over = true where u.kind = of_kind and u.key = of_key and u.job_id = of_job and not u.job_over;
+  end if;
 end $$;
 
 -- Called only for the few rows that need it: see the trigger's WHEN.
@@ -64,7 +102,7 @@ begin
     holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
     if holder <> new.id then
       raise unique_violation using
-        message = format('unique_key %L of kind %L is held by unfinished job %s', new.unique_key, new.kind, holder),
+        message = jobq.unique_key_problem(new.kind, new.unique_key, holder),
         hint = 'The function enqueue returns the id of that job instead.',
         constraint = 'unique_key_pkey', table = 'unique_key';
     end if;
@@ -177,7 +215,7 @@ create function jobq.run_unique_key_drop() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
-  delete from jobq.unique_key u where u.kind = new.kind and u.key = new.unique_key and u.job_id = new.id;
+  perform jobq.unique_key_drop(new.kind, new.unique_key, new.id);
   return null;
 end $$;
 
@@ -190,6 +228,6 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.channel, jobq.wake, jobq.unique_key_take,
+  jobq.channel, jobq.wake, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
   jobq.pending_before_insert, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -18,6 +18,7 @@ drop function jobq.line_priority(text, text[], integer);
 drop function jobq.lane_head_prune(text, text, integer);
 drop function jobq.lane_freed(text, text);
 drop function jobq.lane_next_lock(text, text, text, text[]);
+drop function jobq.lane_work(text, text, text[]);
 drop function jobq.lane_next(text, text, text);
 drop function jobq.lane_failed(bigint, bigint);
 drop function jobq.lane_prune(text, text, bigint, integer);
@@ -57,16 +58,22 @@ drop function jobq.enqueue_many(jsonb);
 drop function jobq.dependencies_named(text[], jsonb[]);
 drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], integer[], bigint[], text[], text[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], integer[], bigint[], text[], text[], jsonb[]);
+drop function jobq.jobs_replace(bigint[], bigint[], text[], jsonb[], bigint[], timestamptz[], interval[]);
+drop function jobq.unique_conflicts_refuse(bigint[], bigint[], text[], text[], text[]);
+drop function jobq.unique_rules(text[], jsonb[], jsonb[]);
+drop function jobq.unique_rule(jsonb, text, jsonb, timestamptz);
+drop function jobq.unique_period(text, jsonb);
+drop function jobq.json_canonical(jsonb);
 drop function jobq.unique_keys_release(text[], text[], bigint[]);
 drop function jobq.unique_key_refuse(text, text, bigint);
-drop function jobq.unique_keys_take(text[], text[], bigint[]);
+drop function jobq.unique_keys_take(text[], text[], bigint[], timestamptz[]);
 drop function jobq.enqueue(
-  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text);
 drop function jobq.enqueue(
-  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text);
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json);
 drop function jobq.enqueue(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb);
 drop function jobq.after_failure_require(text);
 drop function jobq.after_require(bigint[]);
 drop function jobq.json_of(text, text);

@@ -196,7 +196,8 @@ end $$;
 
 -- enqueue adds one job and returns its id. With a unique_key that an
 -- unfinished job of the kind holds, it adds nothing and returns that job's id:
--- enqueue_many tells the two apart.
+-- enqueue_many tells the two apart. uniqueness says how long a key is held, that it is
+-- made of the args, and what is done when it is held: see unique_rule.
 -- Every argument but kind may be left out or null, which means its default.
 -- With its owner's rights: whoever chooses ids himself could choose one that a
 -- running job has, and then neither row could move.
@@ -217,7 +218,8 @@ create function jobq.enqueue(
   metadata     jsonb       default null,
   after        bigint[]    default null,
   after_failure text       default null,
-  partition_key text       default null
+  partition_key text       default null,
+  uniqueness   jsonb       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -233,14 +235,11 @@ begin
   if enqueue.after_failure is not null then
     perform jobq.after_failure_require(enqueue.after_failure);
   end if;
-  if cardinality(enqueue.after) > 0 then
+  if cardinality(enqueue.after) > 0 or enqueue.uniqueness is not null then
     perform jobq.after_require(enqueue.after);
-    return (
-      select e.id
-        from jobq.enqueue_arrays(array[enqueue.kind], array[enqueue.args], array[enqueue.queue], array[enqueue.priority], array[enqueue.run_at],
-          array[null::interval], array[enqueue.max_attempts], array[enqueue.unique_key], array[enqueue.timeout], array[enqueue.backoff_base],
-          array[enqueue.backoff_max], array[to_jsonb(enqueue.tags)], array[enqueue.metadata],
-          array_fill(1, array[cardinality(enqueue.after)]), enqueue.after, array[enqueue.after_failure], array[enqueue.partition_key]) e);
+    -- In two lines, since the context of an error has all of it. after_jobs says that the job, the first, waits for all of after.
+    return (select e.id from jobq.enqueue_arrays(array[kind], array[args], array[queue], array[priority], array[run_at], array[null::interval], array[max_attempts], array[unique_key], array[timeout],
+      array[backoff_base], array[backoff_max], array[to_jsonb(tags)], array[metadata], array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key], array[uniqueness]) e);
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -276,13 +275,15 @@ create function jobq.enqueue(
   metadata     json        default null,
   after        bigint[]    default null,
   after_failure text       default null,
-  partition_key text       default null
+  partition_key text       default null,
+  uniqueness   json        default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure, partition_key);
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure, partition_key,
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness::text) end);
 end $$;
 
 create function jobq.enqueue(
@@ -300,13 +301,15 @@ create function jobq.enqueue(
   metadata     text        default null,
   after        bigint[]    default null,
   after_failure text       default null,
-  partition_key text       default null
+  partition_key text       default null,
+  uniqueness   text        default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure, partition_key);
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure, partition_key,
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end);
 end $$;
 
 -- unique_keys_take takes keys for jobs, given as columns, and returns the holder
@@ -314,7 +317,7 @@ end $$;
 -- does everybody who takes several: two who want the same ones cannot each have
 -- one that the other waits for. Whoever also locks rows of jobs takes the keys
 -- first: a job that ends gives its key up when its row is locked already.
-create function jobq.unique_keys_take(kinds text[], keys text[], ids bigint[]) returns bigint[]
+create function jobq.unique_keys_take(kinds text[], keys text[], ids bigint[], untils timestamptz[] default null) returns bigint[]
   language plpgsql
   as $$
 declare
@@ -323,7 +326,7 @@ declare
 begin
   for i in select k.i from unnest(kinds, keys, ids) with ordinality as k(kind, key, id, i)
       where k.key is not null order by k.kind collate "C", k.key collate "C", k.id loop
-    holders[i] := jobq.unique_key_take(kinds[i], keys[i], ids[i]);
+    holders[i] := jobq.unique_key_take(kinds[i], keys[i], ids[i], untils[i]);
   end loop;
   return holders;
 end $$;
@@ -333,7 +336,7 @@ create function jobq.unique_key_refuse(kind text, key text, holder bigint) retur
   language plpgsql
   as $$
 begin
-  raise sqlstate 'JQ004' using message = format('unique_key %L of kind %L is held by unfinished job %s', key, kind, holder);
+  raise sqlstate 'JQ004' using message = jobq.unique_key_problem(kind, key, holder);
 end $$;
 
 -- unique_keys_release gives up those of the keys that were taken for a job which
@@ -341,31 +344,224 @@ end $$;
 create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
   language sql
   as $$
-    delete from jobq.unique_key u
-      using unnest(kinds, keys, ids) as t(kind, key, id)
-      where u.kind = t.kind and u.key = t.key and u.job_id = t.id
-        and not exists (select from jobq.pending p where p.id = t.id)
+    select jobq.unique_key_drop(u.kind, u.key, u.job_id)
+      from jobq.unique_key u
+      join unnest(kinds, keys, ids) as t(kind, key, id) on u.kind = t.kind and u.key = t.key and u.job_id = t.id
+      where not exists (select from jobq.pending p where p.id = t.id)
         and not exists (select from jobq.run r where r.id = t.id and r.state is null)
   $$;
+
+-- json_canonical is the value with all numbers written in one way: jsonb holds 1.0 and 1 apart,
+-- and some languages write the one, some the other. Members are in one order in any jsonb.
+create function jobq.json_canonical(value jsonb) returns jsonb
+  language plpgsql immutable parallel safe
+  as $$
+begin
+  if strpos(value::text, '.') = 0 then -- no such number in it
+    return value;
+  end if;
+  return case jsonb_typeof(value)
+    when 'number' then to_jsonb(trim_scale((value #>> '{}')::numeric))
+    when 'array' then (select jsonb_agg(jobq.json_canonical(e.value) order by e.i) from jsonb_array_elements(value) with ordinality as e(value, i))
+    when 'object' then (select jsonb_object_agg(m.key, jobq.json_canonical(m.value)) from jsonb_each(value) m)
+    else value
+  end;
+end $$;
+
+-- unique_period is a time of uniqueness, or says what is wrong with it.
+create function jobq.unique_period(name text, value jsonb, out period interval, out problem text)
+  language plpgsql stable
+  as $$
+begin
+  if jsonb_typeof(value) = 'string' then
+    period := (value #>> '{}')::interval;
+  end if;
+  if period is null or period <= '0' or period > '10 years' then
+    problem := format('uniqueness: %s must be an interval such as "1 hour", positive, at most 10 years, not %s', name, left(value::text, 40));
+  elsif name = 'window' and (extract(month from period) <> 0 or extract(year from period) <> 0 or period < '1 s') then
+    problem := format('uniqueness: window must be at least a second, and in days, hours, minutes or seconds, not %s', left(value::text, 40));
+  end if;
+exception when data_exception then
+  problem := format('uniqueness: %s must be an interval such as "1 hour", not %s', name, left(value::text, 40));
+end $$;
+
+-- unique_rule reads the uniqueness of a new job: its key, until when that is kept although the job is
+-- over, and what is done if it is held; or what is wrong. given is its unique_key.
+--
+-- Example, at 12:34 UTC, for args {"id": 7, "at": "now"}:
+--
+--   {"by": ["id"]}                                        {"id": 7}
+--   {"by": ["id"], "for": "1 hour"}                       {"id": 7}, kept until 13:34
+--   {"by": ["id"], "window": "1 hour"}                    {"id": 7} 2026-05-01T12:00:00Z+3600s, kept until 13:00
+--   {"window": "1 day", "on_conflict": "fail"}, given x   x 2026-05-01T00:00:00Z+86400s, kept until 24:00
+--
+-- Windows are counted from 2001-01-01 UTC, a Monday, so that those of a week begin on Mondays. A
+-- key beyond 255 characters ends in the hash of all of it.
+create function jobq.unique_rule(
+  uniqueness jsonb, given text, args jsonb, moment timestamptz, out problem text, out key text, out until timestamptz, out on_conflict text
+)
+  language plpgsql stable
+  as $$
+declare
+  names constant text[] := '{by, window, for, on_conflict}';
+  odd text;
+  fields text[];
+  chosen jsonb;
+  period record;
+  began timestamptz;
+begin
+  if jsonb_typeof(uniqueness) <> 'object' then
+    problem := format('uniqueness must be a JSON object such as {"by": ["id"]}, not %s', jsonb_typeof(uniqueness));
+    return;
+  end if;
+  uniqueness := jsonb_strip_nulls(uniqueness);
+  select m.name into odd from jsonb_object_keys(uniqueness) as m(name) where m.name <> all(names) limit 1;
+  if found then
+    problem := format('uniqueness: unknown member %s; there are %s', to_json(left(odd, 128)), array_to_string(names, ', '));
+    return;
+  end if;
+  on_conflict := coalesce(uniqueness ->> 'on_conflict', 'skip');
+  if on_conflict not in ('skip', 'replace', 'fail') then
+    problem := format('uniqueness: on_conflict must be skip, replace or fail, not %s', to_json(left(on_conflict, 40)));
+    return;
+  end if;
+  if uniqueness ? 'by' then
+    if jsonb_typeof(uniqueness -> 'by') = 'array' then
+      fields := array(select case jsonb_typeof(e.value) when 'string' then e.value #>> '{}' end from jsonb_array_elements(uniqueness -> 'by') e);
+    end if;
+    if fields is null or cardinality(fields) not between 1 and 32 or array_position(fields, null) is not null or '*' = any(fields) and cardinality(fields) > 1 then
+      problem := 'uniqueness: by must be 1 to 32 names of fields of args, such as ["id"], or ["*"] for all of args';
+      return;
+    end if;
+    if given is not null then
+      problem := 'uniqueness: give unique_key or by, and not both';
+      return;
+    end if;
+    if args ? '$jobq' then
+      problem := 'uniqueness: by cannot look into encrypted args: give a unique_key';
+      return;
+    end if;
+    if fields = '{*}' then
+      chosen := coalesce(args, '{}');
+    elsif jsonb_typeof(args) = 'object' then
+      select jsonb_object_agg(f.name, args -> f.name) into chosen from unnest(fields) as f(name) where args ? f.name;
+    end if;
+    if chosen is null then
+      problem := format('uniqueness: args have none of the fields %s', left(uniqueness ->> 'by', 128));
+      return;
+    end if;
+    key := jobq.json_canonical(chosen)::text;
+  elsif given is not null then
+    key := given;
+  else
+    problem := 'uniqueness needs unique_key, or by';
+    return;
+  end if;
+  if uniqueness ? 'window' and uniqueness ? 'for' then
+    problem := 'uniqueness: give window or for, and not both';
+  elsif uniqueness ? 'window' then
+    period := jobq.unique_period('window', uniqueness -> 'window');
+    problem := period.problem;
+    if problem is null then
+      began := date_bin(period.period, moment, '2001-01-01 00:00:00+00');
+      key := format('%s %s+%ss', key, to_char(began at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), trim_scale(extract(epoch from period.period)));
+      until := began + period.period;
+    end if;
+  elsif uniqueness ? 'for' then
+    period := jobq.unique_period('for', uniqueness -> 'for');
+    problem := period.problem;
+    until := moment + period.period;
+  end if;
+  if char_length(key) > 255 then
+    key := left(key, 180) || '#' || encode(sha256(convert_to(key, 'UTF8')), 'hex');
+  end if;
+end $$;
+
+-- unique_rules reads the uniqueness of jobs, given as columns, and raises for one that is wrong.
+-- A job without uniqueness has the key that it was given.
+create function jobq.unique_rules(
+  given text[], args jsonb[], uniques jsonb[], out keys text[], out untils timestamptz[], out conflicts text[]
+)
+  language plpgsql
+  as $$
+declare
+  moment timestamptz := clock_timestamp();
+  problem text;
+begin
+  select array_agg(coalesce(r.key, j.given) order by j.i), array_agg(r.until order by j.i), array_agg(r.on_conflict order by j.i),
+      (array_agg(format('jobs[%s]: %s', j.i - 1, r.problem) order by j.i) filter (where r.problem is not null))[1]
+    into keys, untils, conflicts, problem
+    from unnest(given, unique_rules.args, uniques) with ordinality as j(given, args, uniqueness, i)
+    left join lateral jobq.unique_rule(j.uniqueness, j.given, j.args, moment) r on jsonb_typeof(j.uniqueness) <> 'null';
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/unique.md has examples.';
+  end if;
+end $$;
+
+-- unique_conflicts_refuse raises for the first of new jobs that was to fail if its key is held, and whose key is.
+create function jobq.unique_conflicts_refuse(job_ids bigint[], holders bigint[], kinds text[], keys text[], conflicts text[]) returns void
+  language plpgsql
+  as $$
+declare
+  held record;
+begin
+  select c.i, c.kind, c.key, c.holder, array_position(job_ids, c.holder) as place into held
+    from unnest(job_ids, holders, kinds, keys, conflicts) with ordinality as c(id, holder, kind, key, on_conflict, i)
+    where c.on_conflict = 'fail' and c.holder <> c.id
+    order by c.i limit 1;
+  if found then
+    raise sqlstate 'JQ004' using message = format('jobs[%s]: %s', held.i - 1, case
+      when held.place is null then jobq.unique_key_problem(held.kind, held.key, held.holder)
+      else format('unique_key %L of kind %L is that of jobs[%s]', held.key, held.kind, held.place - 1) end);
+  end if;
+end $$;
+
+-- jobs_replace gives the holders of keys the args, priority and run_at of the new jobs that wanted
+-- the keys and were to replace them, the last of these counting, and says of which it did. It leaves
+-- alone a holder that has begun: it runs, has stored a step or a checkpoint, or is over. Who claims the holder at
+-- this moment has it before, and it has begun, or after, and it has the new args: see job_edit.
+create function jobq.jobs_replace(
+  job_ids bigint[], holders bigint[], conflicts text[], args jsonb[], priorities bigint[], run_ats timestamptz[], delays interval[]
+) returns boolean[]
+  language plpgsql set enable_seqscan = off set jit = off
+  as $$
+declare
+  replaced boolean[] := array_fill(false, array[cardinality(job_ids)]);
+  i integer;
+  has_begun boolean;
+begin
+  for i in select c.i from unnest(job_ids, holders, conflicts) with ordinality as c(id, holder, on_conflict, i)
+      where c.on_conflict = 'replace' and c.holder <> c.id order by c.holder, c.i loop
+    select p.checkpoint is not null into has_begun from jobq.pending p where p.id = holders[i] for update;
+    continue when has_begun is distinct from false or exists (select from jobq.step s where s.job_id = holders[i]);
+    perform jobq.job_edit(holders[i], jsonb_build_object('args', coalesce(args[i], '{}'), 'priority', coalesce(priorities[i], 0),
+      'run_at', coalesce(run_ats[i], now() + delays[i], now())), '{}');
+    replaced[i] := true;
+  end loop;
+  return replaced;
+end $$;
 
 -- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns:
 -- element i of each array belongs to job i; null means the default. It returns
 -- one row per job in the order given. The Go client uses it.
 -- Of the jobs that wait for others, after_jobs has the places, from 1, and beside each
 -- after_parents the id of another job, or, below 0, its place in the call: see dependencies_add.
+-- replaced: the id is that of the holder of the key, which has the new args now.
 create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[],
   after_jobs integer[] default null, after_parents bigint[] default null, after_failures text[] default null,
-  partition_keys text[] default null
-) returns table (id bigint, duplicate boolean)
+  partition_keys text[] default null, uniques jsonb[] default null
+) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   job_ids bigint[];
   waits boolean[]; -- for other jobs
   holders bigint[];
+  unique_for record; -- of jobs with uniqueness
+  replacing boolean[];
   problem text;
 begin
   if cardinality(kinds) > 100000 then
@@ -393,7 +589,12 @@ begin
   end if;
   select array_agg(nextval('jobq.job_id_seq')) into job_ids from generate_series(1, cardinality(kinds));
   holders := job_ids;
-  if exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
+  if uniques is not null then
+    unique_for := jobq.unique_rules(unique_keys, enqueue_arrays.args, uniques);
+    unique_keys := unique_for.keys;
+    holders := jobq.unique_keys_take(kinds, unique_keys, job_ids, unique_for.untils);
+    perform jobq.unique_conflicts_refuse(job_ids, holders, kinds, unique_keys, unique_for.conflicts);
+  elsif exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
   if after_failures is not null then
@@ -411,7 +612,10 @@ begin
           backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, waits, partition)
       where j.id = j.holder;
-  return query select h.holder, h.holder <> h.job_id from unnest(holders, job_ids) as h(holder, job_id);
+  if uniques is not null then
+    replacing := jobq.jobs_replace(job_ids, holders, unique_for.conflicts, enqueue_arrays.args, priorities, run_ats, delays);
+  end if;
+  return query select h.holder, h.holder <> h.job_id, coalesce(h.replaced, false) from unnest(holders, job_ids, replacing) as h(holder, job_id, replaced);
 end $$;
 
 -- object_problem says what is wrong with a JSON object whose members are to be
@@ -503,16 +707,16 @@ end $$;
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
 -- the arguments of enqueue: [{"kind": "resize", "args": {"id": 1}}, …]. Other jobs of the
 -- array may wait for one by its name: [{"kind": "a", "name": "first"}, {"kind": "b", "after": ["first", 12]}].
-create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicate boolean)
+create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   plain constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata,
     partition_key}';
-  names constant text[] := plain || '{name, after, after_failure}';
-  linked boolean := false; -- jobs have names, or wait for others
+  names constant text[] := plain || '{name, after, after_failure, uniqueness}';
+  special boolean := false; -- jobs have names, wait for others, or have uniqueness
   c record;
-  d record; -- of dependencies
+  d record; -- of these
   e record;
   odd boolean := false;
   problem text;
@@ -530,7 +734,7 @@ begin
         where m.key <> all(plain)
           or (m.key in ('kind', 'queue', 'unique_key', 'partition_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
     if odd then -- few lists have such jobs: the others are not to pay for them
-      linked := true;
+      special := true;
       odd := exists (
         select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
           where m.key <> all(names)
@@ -562,30 +766,33 @@ begin
   if c.kinds is null then -- no jobs
     return;
   end if;
-  select null::text[] as policies, null::integer[] as children, null::bigint[] as parents into e;
-  if linked then
-    select array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies
+  select null::text[] as policies, null::integer[] as children, null::bigint[] as parents, null::jsonb[] as uniques into e;
+  if special then
+    select array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies,
+        case when count(nullif(r.uniqueness, 'null')) > 0 then array_agg(r.uniqueness order by x.i) end as uniques
       into d
-      from jsonb_array_elements(jobs) with ordinality as x(job, i), jsonb_to_record(x.job) as r(name text, after jsonb, after_failure text);
+      from jsonb_array_elements(jobs) with ordinality as x(job, i),
+        jsonb_to_record(x.job) as r(name text, after jsonb, after_failure text, uniqueness jsonb);
     if exists (select from unnest(d.names, d.afters) as u(name, after) where u.name is not null or u.after is not null) then
-      select d.policies, n.children, n.parents into e from jobq.dependencies_named(d.names, d.afters) n;
+      select d.policies, n.children, n.parents, d.uniques into e from jobq.dependencies_named(d.names, d.afters) n;
     else
       e.policies := d.policies;
+      e.uniques := d.uniques;
     end if;
   end if;
   return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
-    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, e.policies, c.partition_keys);
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, e.policies, c.partition_keys, e.uniques);
 end $$;
 
 -- enqueue_many for jobs that a driver sends as json, and as text or untyped.
-create function jobq.enqueue_many(jobs json) returns table (id bigint, duplicate boolean)
+create function jobq.enqueue_many(jobs json) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return query select * from jobq.enqueue_many(jobq.json_of('jobs', jobs::text));
 end $$;
 
-create function jobq.enqueue_many(jobs text) returns table (id bigint, duplicate boolean)
+create function jobq.enqueue_many(jobs text) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
@@ -796,13 +1003,14 @@ begin
     delete from jobq.pending p where p.id = delete_job.job_id
       returning p.kind, p.unique_key, p.queue, p.partition_key into held_kind, held_key, was_queue, was_key;
     deleted := found;
-    if deleted then
-      delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
-    else
+    if not deleted then
       delete from jobq.run r
         where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
-        returning coalesce(r.state, 'completed'), r.queue, r.partition_key into ended, was_queue, was_key;
+        returning coalesce(r.state, 'completed'), r.kind, r.unique_key, r.queue, r.partition_key into ended, held_kind, held_key, was_queue, was_key;
       deleted := found;
+    end if;
+    if deleted then -- a key that is kept for a time is free as well
+      delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     end if;
     exit when deleted;
     perform jobq.running_refuse(delete_job.job_id);
@@ -1905,7 +2113,9 @@ begin
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
         if q.key_order is not null then
-          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key;
+          -- One that somebody has just edited to run later waits, and keeps its key.
+          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key
+            and not exists (select from jobq.pending p where p.id = h.job_id);
         end if;
       else
         update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
@@ -2119,6 +2329,32 @@ begin
     limit 1;
 end $$;
 
+-- lane_work says whether a queue with a key_order has a job of these kinds, and of a key, that could run now or when another one has
+-- ended that runs: not one that waits for the retry of its key's head, or that a failed one stops. It looks at
+-- 1,000 keys; of more it takes that to be so. Needs pending_claim_idx, pending_pkey, and what lane_next needs.
+create function jobq.lane_work(of_queue text, of_order text, kinds text[]) returns boolean
+  language plpgsql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  last_key text := '';
+begin
+  for looked in 1 .. 1000 loop
+    select p.partition_key into last_key from jobq.pending p
+      where p.queue = of_queue and p.position is not null and p.partition_key > last_key
+      order by p.partition_key, p.priority, p.position limit 1;
+    if not found then
+      return false;
+    end if;
+    if exists (
+        select from jobq.lane_next(of_queue, last_key, of_order) n
+          where n.waits is null and (select p.kind from jobq.pending p where p.id = n.job_id limit 1) = any(lane_work.kinds)) then
+      return true;
+    end if;
+  end loop;
+  return true;
+end $$;
+
 -- lane_next_lock locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
 -- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
 create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
@@ -2150,7 +2386,8 @@ begin
   end if;
 end $$;
 
--- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: nothing of the key runs or is
+-- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: the queue has no order (if it gets
+-- one again, jobs of before hold nobody), or nothing of the key runs or is
 -- in the line (it has no lane), and the job neither waits nor stops its key. Each call looks at row_count keys behind the
 -- place given, and returns where it has ended; null after the last one. It waits for no lock. Needs lane_head_pkey,
 -- lane_pkey, pending_pkey and run_id_idx only.
@@ -2172,10 +2409,11 @@ begin
   ), over as materialized (
     select k.*
       from looked k
-      where (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
+      cross join lateral (select (select q.key_order from jobq.queue q where q.name = k.queue limit 1) as key_order) q
+      where q.key_order is null
+        or (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
         and (select p.id from jobq.pending p where p.id = k.job_id limit 1) is null
-        and ((select q.key_order from jobq.queue q where q.name = k.queue limit 1) is distinct from 'stop'
-          or not jobq.lane_failed(k.job_id, k.lease_id))
+        and (q.key_order <> 'stop' or not jobq.lane_failed(k.job_id, k.lease_id))
   )
   select array(select o.queue from over o), array(select o.key from over o), array(select o.job_id from over o), array(select o.lease_id from over o),
       (select k.queue from looked k offset row_count - 1 limit 1), (select k.key from looked k offset row_count - 1 limit 1)
@@ -2196,13 +2434,14 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.json_canonical, jobq.unique_period, jobq.unique_rule, jobq.unique_rules, jobq.unique_conflicts_refuse, jobq.jobs_replace,
   jobq.after_require, jobq.after_failure_require,
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
-  jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -7,7 +7,7 @@ drop function jobq.schedule_resume(text, text, text);
 drop function jobq.schedule_pause(text, text, text);
 drop function jobq.schedule_lock(text);
 drop function jobq.schedule_set(
-  text, text, text, interval, text, jsonb, text, bigint, bigint, interval, interval, interval, text[], jsonb, text, integer, interval,
+  text, text, text, interval, text, jsonb, text, bigint, bigint, interval, interval, interval, text[], jsonb, text, text, integer, interval,
   text, text, text);
 drop function jobq.schedule_put(jobq.schedule, text, text, boolean);
 drop function jobq.schedule_wishes(jobq.schedule);

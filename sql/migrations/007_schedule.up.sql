@@ -30,6 +30,7 @@ create table jobq.schedule (
   backoff_max     interval,
   tags            text[],
   metadata        jsonb,
+  partition_key   text,
   -- What becomes of ticks that no janitor was there for: none of them, the latest,
   -- or the latest catch_up_max; but none that is later than catch_up_within.
   catch_up        text        not null default 'latest',
@@ -92,7 +93,7 @@ create function jobq.schedule_job(s jobq.schedule, tick_at timestamptz) returns 
   as $$
     select jobq.enqueue(s.kind, s.args, s.queue, s.priority, coalesce(tick_at, clock_timestamp()), s.max_attempts, null, s.timeout,
       s.backoff_base, s.backoff_max, s.tags, coalesce(s.metadata, '{}') || jsonb_strip_nulls(jsonb_build_object('schedule', s.name,
-        'tick', to_char(tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))
+        'tick', to_char(tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))), partition_key => s.partition_key)
   $$;
 
 -- schedule_fire adds the jobs of ticks of a schedule that is as a janitor has seen
@@ -166,7 +167,7 @@ create function jobq.schedule_problem(s jobq.schedule) returns text
       when char_length(s.source) > 255 then format('source must be at most 255 characters, not %s', char_length(s.source))
       when jsonb_typeof(s.metadata) <> 'object' then format('metadata must be a JSON object, not %s', jsonb_typeof(s.metadata))
       else jobq.job_problem(s.kind, s.args, s.queue, s.priority, null, s.max_attempts, null, s.timeout, s.backoff_base, s.backoff_max,
-        s.tags, s.metadata || jsonb_build_object('schedule', s.name, 'tick', '2000-01-01T00:00:00Z'))
+        s.tags, s.metadata || jsonb_build_object('schedule', s.name, 'tick', '2000-01-01T00:00:00Z'), s.partition_key)
     end
   $$;
 
@@ -228,8 +229,8 @@ begin
     update jobq.schedule s
       set revision = new.revision, cron = new.cron, every = new.every, time_zone = new.time_zone, kind = new.kind, args = new.args, queue = new.queue,
         priority = new.priority, max_attempts = new.max_attempts, timeout = new.timeout, backoff_base = new.backoff_base,
-        backoff_max = new.backoff_max, tags = new.tags, metadata = new.metadata, catch_up = new.catch_up, catch_up_max = new.catch_up_max,
-        catch_up_within = new.catch_up_within, overlap = new.overlap, source = new.source, cursor_at = new.cursor_at, due_at = new.due_at,
+        backoff_max = new.backoff_max, tags = new.tags, metadata = new.metadata, partition_key = new.partition_key, catch_up = new.catch_up,
+        catch_up_max = new.catch_up_max, catch_up_within = new.catch_up_within, overlap = new.overlap, source = new.source, cursor_at = new.cursor_at, due_at = new.due_at,
         failures = new.failures, error = null, error_at = null
       where s.name = new.name;
     exit;
@@ -258,6 +259,7 @@ create function jobq.schedule_set(
   backoff_max     interval default null,
   tags            text[]   default null,
   metadata        jsonb    default null,
+  partition_key   text     default null,
   catch_up        text     default null,
   catch_up_max    integer  default null,
   catch_up_within interval default null,
@@ -269,7 +271,8 @@ create function jobq.schedule_set(
   as $$
 declare
   new jobq.schedule;
-  problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata);
+  problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata,
+    partition_key);
 begin
   if problem is not null then -- before numbers are cut to the size of their columns
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
@@ -288,6 +291,7 @@ begin
   new.backoff_max := schedule_set.backoff_max;
   new.tags := nullif(schedule_set.tags, '{}');
   new.metadata := schedule_set.metadata;
+  new.partition_key := schedule_set.partition_key;
   new.catch_up := coalesce(schedule_set.catch_up, 'latest');
   new.catch_up_max := coalesce(schedule_set.catch_up_max, 100);
   new.catch_up_within := coalesce(schedule_set.catch_up_within, interval '1 day');

@@ -7,6 +7,8 @@ drop function jobq.why_waiting(bigint, text, text, text, smallint, bigint, jsonb
 drop function jobq.why_turn(text, text, bigint);
 drop function jobq.why_key_runs(text, text);
 drop function jobq.why_oldest(text, jsonb);
+drop function jobq.line_heads(text, integer);
+drop function jobq.key_held(text, text, integer, text);
 drop function jobq.why_before(text, text, smallint, bigint, bigint);
 drop function jobq.why_janitor();
 drop function jobq.why_table_locked(text[]);

@@ -83,6 +83,112 @@ create function jobq.why_before(line_queue text, line_key text, line_priority sm
         limit count_max) line
   $$;
 
+-- key_held says whether a limit or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
+-- found it full, and no place has become free since, or its head still keeps the others waiting. Of the places that the key holds, the ten oldest
+-- are looked up. A claim that is due looks for itself; this is for people. Needs lane_pkey, lease_pkey, and what lane_next needs.
+create function jobq.key_held(of_queue text, of_key text, key_limit integer, key_order text) returns boolean
+  language plpgsql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  lane record;
+begin
+  select x.full_limit, x.held_leases, x.held_slots into lane from jobq.lane x where x.queue = of_queue and x.key = of_key;
+  if lane.full_limit is null then
+    return false;
+  elsif cardinality(lane.held_leases) >= key_limit then
+    return not exists (
+      select from unnest(lane.held_leases[:10], lane.held_slots[:10]) as h(lease, slot)
+        where (select h.slot <> all(l.ended_slots) from jobq.lease l where l.id = h.lease limit 1) is not true);
+  end if;
+  return exists (select from jobq.lane_next(of_queue, of_key, key_order) n where n.waits is not null);
+end $$;
+
+-- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form
+-- one line for each partition key and priority: of a line, the first job is the one that waits for longest, but for some that came back.
+-- Keys that their limit or order holds are left out.
+--
+-- Example: a queue has jobs of two priorities without a key, and of the keys a, which is full, and b.
+--
+--   key  priority  position  since
+--                9        17  11:58   the least urgent priority
+--                0       501  12:00
+--   b            0       430  11:30
+--
+-- Of jobs without a key it looks at the lines_max least urgent priorities. Of keys it looks at as many lines, in the order of the index. If there may be
+-- more of them, it also looks at lines_max keys that may have a job to be claimed, those that have had no turn for longest, and at their most and least urgent
+-- priority. Keys that have jobs and no turn yet, as no claim has been made since, are not among these. So it costs the same however
+-- many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, and what key_held needs.
+create function jobq.line_heads(of_queue text, lines_max integer)
+  returns table (key text, priority smallint, "position" bigint, since timestamptz)
+  language plpgsql stable rows 10
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  q record;
+  head record;
+  looked integer := 0;
+  at_key text := '';
+  at_priority integer := 32768;
+  lane_key text;
+  least_urgent smallint;
+  held boolean;
+begin
+  while looked < lines_max loop
+    select p.priority into least_urgent from jobq.pending p
+      where p.queue = of_queue and p.partition_key = '' and p.position is not null and p.priority < at_priority
+      order by p.priority desc, p.position desc limit 1;
+    exit when not found;
+    return query select '', p.priority, p.position, greatest(p.run_at, p.created_at)
+      from jobq.pending p
+      where p.queue = of_queue and p.partition_key = '' and p.position is not null and p.priority = least_urgent
+      order by p.priority, p.position limit 1;
+    at_priority := least_urgent;
+    looked := looked + 1;
+  end loop;
+  select x.key_limit, x.key_order into q from jobq.queue x where x.name = of_queue;
+  looked := 0;
+  at_priority := 32768; -- behind the line of jobs without a key
+  loop
+    select p.partition_key, p.priority, p.position, greatest(p.run_at, p.created_at) as since into head
+      from jobq.pending p
+      where p.queue = of_queue and p.position is not null and (p.partition_key, p.priority) > (at_key, at_priority)
+      order by p.partition_key, p.priority, p.position limit 1;
+    if not found then
+      return;
+    end if;
+    exit when looked = lines_max;
+    if head.partition_key <> at_key then
+      held := q.key_limit is not null and jobq.key_held(of_queue, head.partition_key, q.key_limit, q.key_order);
+      at_key := head.partition_key;
+    end if;
+    at_priority := head.priority;
+    looked := looked + 1;
+    if held then
+      at_priority := 32768;
+    else
+      return query select head.partition_key, head.priority, head.position, head.since;
+    end if;
+  end loop;
+  for lane_key in select l.key from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit lines_max loop
+    continue when lane_key <= at_key; -- it was looked at
+    least_urgent := null;
+    loop
+      select p.partition_key, p.priority, p.position, greatest(p.run_at, p.created_at) as since into head
+        from jobq.pending p
+        where p.queue = of_queue and p.partition_key = lane_key and p.position is not null and p.priority >= coalesce(least_urgent, -32768)
+        order by p.priority, p.position limit 1;
+      exit when not found;
+      return query select head.partition_key, head.priority, head.position, head.since;
+      exit when least_urgent is not null;
+      select p.priority into least_urgent from jobq.pending p
+        where p.queue = of_queue and p.partition_key = lane_key and p.position is not null
+        order by p.priority desc, p.position desc limit 1;
+      exit when least_urgent is null or least_urgent = head.priority;
+    end loop;
+  end loop;
+end $$;
+
 -- why_oldest is the job that runs of a queue which was claimed first: of these owners'
 -- leases that are not lost, or of all with null. Empty for none.
 create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
@@ -455,6 +561,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.why_waiting, jobq.why_running,
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.why_waiting, jobq.why_running,
   jobq.why_ended, jobq.why
   from public;

@@ -223,9 +223,10 @@ begin
 end $$;
 
 -- waiting_free puts those of these jobs that wait for nothing any more where they belong:
--- into the line, or among the scheduled ones. The wait for other jobs is no wait in the line.
+-- into the line, or among the scheduled ones. The wait for other jobs is no wait in the line. The index is walked in the order
+-- of the ids, so jobs that one parent frees are in the line as they were added; by their places in the table they would not be.
 create function jobq.waiting_free(jobs bigint[]) returns void
-  language plpgsql set enable_seqscan = off set jit = off
+  language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
 declare
   due timestamptz;

@@ -13,9 +13,9 @@ select jobq.enqueue(
 -- trip, and answers in their order. Null elements mean the column's default, and
 -- so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
 -- after_jobs has the places, and after_parents for whom: see enqueue_arrays.
--- Locks unique keys, where there are any, in (kind, key) order.
+-- Locks unique keys, where there are any, in (kind, key) order, and then the jobs that are replaced, by their ids.
 -- name: JobEnqueueMany :many
-select e.id::bigint as id, e.duplicate::boolean as duplicate
+select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolean as replaced
   from jobq.enqueue_arrays(
     sqlc.arg(kinds)::text[], sqlc.arg(args)::jsonb[], array_replace(sqlc.arg(queues)::text[], '', null),
     sqlc.arg(priorities)::integer[], sqlc.arg(run_ats)::timestamptz[], sqlc.arg(delays)::interval[],
@@ -23,4 +23,4 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     sqlc.arg(timeouts)::interval[], sqlc.arg(backoff_bases)::interval[],
     sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[],
     sqlc.arg(after_jobs)::integer[], sqlc.arg(after_parents)::bigint[], array_replace(sqlc.arg(after_failures)::text[], '', null),
-    array_replace(sqlc.arg(partition_keys)::text[], '', null)) e;
+    array_replace(sqlc.arg(partition_keys)::text[], '', null), sqlc.arg(uniques)::jsonb[]) e;

@@ -80,7 +80,8 @@ delete from jobq.progress p
 
 -- WorkWaits says whether one of the queues has a job of one of the kinds that could
 -- run now, leaving out queues and kinds that are paused. Per queue it walks the line up to the first such
--- job, as a claim does, and then the scheduled jobs that are due. The orders are
+-- job, as a claim does, and then, with_due, the scheduled jobs that are due. Where the jobs of keys run in order, it asks
+-- lane_work for these: they may have to wait for one that is to start later, or that has failed. The orders are
 -- for the planner: without, it would expect to meet such a job soon in any order,
 -- and read all of pending when there is none. Needs pending_claim_idx and
 -- pending_due_idx.
@@ -93,9 +94,10 @@ with handled as materialized (
     from unnest(sqlc.arg(kinds)::text[]) as n(kind)
     where not exists (select from jobq.kind k where k.name = n.kind and k.paused_at is not null)
 ), open as materialized (
-  select n.name
+  select n.name, q.key_order
     from unnest(sqlc.arg(queues)::text[]) as n(name)
-    where not exists (select from jobq.queue q where q.name = n.name and q.paused_at is not null)
+    left join jobq.queue q on q.name = n.name
+    where q.paused_at is null
 )
 select (
   exists (
@@ -106,11 +108,23 @@ select (
           order by p.partition_key, p.priority, p.position
           limit 1
       ) available
+      where o.key_order is null
   )
+  or exists (
+    select from open o
+      cross join lateral (
+        select p.id from jobq.pending p
+          where p.queue = o.name and p.partition_key = '' and p.position is not null and p.kind = any(array(select o.kind from handled o))
+          order by p.priority, p.position
+          limit 1
+      ) available
+      where o.key_order is not null
+  )
+  or exists (select from open o where o.key_order is not null and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
   or exists (
     select from (
       select p.id from jobq.pending p
-        where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
+        where sqlc.arg(with_due)::boolean and p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1

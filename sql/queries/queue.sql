@@ -4,10 +4,12 @@
 -- least": those of scheduled jobs are of the next ones due, those of jobs that wait for
 -- others of the oldest, and those of ended jobs of the last ones, of all queues together. Available jobs are counted up to
 -- available_max in each queue: all queues together have ten times count_max, so
--- that with 200 queues and a count_max of 10,000, each has 500. So it costs the
--- same however many jobs and queues there are. The order of what is counted is
+-- that with 200 queues and a count_max of 10,000, each has 500. head_run_at is since when the job that
+-- has waited for longest could have run, of the first ones of the lines that line_heads
+-- looks at: 100 lines in each queue, and fewer, 5 at least, with more than ten queues. So it costs the
+-- same however many jobs, keys and queues there are. The order of what is counted is
 -- for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx,
--- pending_waits_idx and run_unsuccessful_idx.
+-- pending_waits_idx, run_unsuccessful_idx, and what line_heads needs.
 -- name: QueueList :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
@@ -52,7 +54,8 @@ with recursive ready as (
   ) u
   limit 1000
 ), bound as materialized (
-  select least(sqlc.arg(count_max)::bigint, greatest(100, 10 * sqlc.arg(count_max)::bigint / greatest(count(*), 1))) as available_max
+  select least(sqlc.arg(count_max)::bigint, greatest(100, 10 * sqlc.arg(count_max)::bigint / greatest(count(*), 1))) as available_max,
+      greatest(5, least(100, 1000 / greatest(count(*), 1)))::integer as lines_max
     from name n
 )
 select n.name::text as name,
@@ -64,8 +67,7 @@ select n.name::text as name,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
     coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
-    (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
-      order by p.partition_key, p.priority, p.position limit 1) as head_run_at,
+    (select min(h.since) from jobq.line_heads(n.name, (select b.lines_max from bound b)) h)::timestamptz as head_run_at,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,

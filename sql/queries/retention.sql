@@ -26,3 +26,22 @@ select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as
 -- last ones are so old, or of far fewer rows, and says whether it did.
 -- name: HistoryAnalyze :one
 select jobq.history_analyze(sqlc.arg(every)::interval)::boolean as analyzed;
+
+-- UniqueKeyPrune forgets so many keys of jobs that are over whose time has come, earliest first. It
+-- goes on behind the place where its last answer ended: see StatPrune. Needs unique_key_kept_idx.
+-- name: UniqueKeyPrune :one
+with deleted as (
+  delete from jobq.unique_key u
+    where u.ctid = any(array(
+      select x.ctid from jobq.unique_key x
+        where x.job_over and x.kept_until <= statement_timestamp()
+          and (x.kept_until, x.job_id) > (sqlc.arg(after)::timestamptz, sqlc.arg(after_job)::bigint)
+        order by x.kept_until, x.job_id
+        limit sqlc.arg(row_count)::integer
+        for update skip locked))
+    returning u.kept_until, u.job_id
+), last as (
+  select d.kept_until, d.job_id from deleted d order by d.kept_until desc, d.job_id desc limit 1
+)
+select (select count(*) from deleted)::bigint as deleted, coalesce((select l.kept_until from last l), sqlc.arg(after)::timestamptz)::timestamptz as last,
+    coalesce((select l.job_id from last l), 0)::bigint as last_job;

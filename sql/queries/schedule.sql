@@ -73,7 +73,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
     ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
@@ -90,7 +90,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     s.args, s.queue, s.priority, s.max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
     ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
@@ -117,7 +117,7 @@ select coalesce(jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cr
     time_zone => nullif(sqlc.arg(time_zone)::text, ''), args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''),
     priority => sqlc.arg(priority)::bigint, max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
     backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval, tags => sqlc.narg(tags)::text[],
-    metadata => sqlc.narg(metadata)::jsonb, catch_up => nullif(sqlc.arg(catch_up)::text, ''),
+    metadata => sqlc.narg(metadata)::jsonb, partition_key => nullif(sqlc.arg(partition_key)::text, ''), catch_up => nullif(sqlc.arg(catch_up)::text, ''),
     catch_up_max => nullif(sqlc.arg(catch_up_max)::integer, 0), catch_up_within => sqlc.narg(catch_up_within)::interval,
     overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text), 0)::bigint as audit;
 

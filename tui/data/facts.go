@@ -175,7 +175,7 @@ func (f *Facts) trouble(q monitor.Queue) int {
 	switch {
 	case q.PausedAt != nil: // somebody wants its jobs to wait
 		rank++
-	case q.HeadRunAt != nil && (q.Slots == 0 || f.now().Sub(*q.HeadRunAt) > WaitTrouble):
+	case q.Available > 0 && (q.Slots == 0 || q.HeadRunAt != nil && f.now().Sub(*q.HeadRunAt) > WaitTrouble):
 		rank += 2
 	}
 	return rank

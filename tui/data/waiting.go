@@ -29,7 +29,7 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 	if at := slices.IndexFunc(f.Kinds, func(k monitor.Kind) bool { return k.Name == kind && k.PausedAt != nil }); at >= 0 {
 		return monitor.Reason{Code: monitor.ReasonKindPaused, Facts: monitor.ReasonFacts{Kind: kind, By: f.Kinds[at].PausedBy, Note: f.Kinds[at].PauseReason}}, true
 	}
-	if !f.Known(Workers) || q.HeadRunAt == nil && kind == "" {
+	if !f.Known(Workers) || q.Available == 0 && kind == "" {
 		return reason, false
 	}
 	takers, hasKind := 0, false

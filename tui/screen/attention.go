@@ -77,11 +77,11 @@ func (s *OverviewPage) attention() []string {
 		switch {
 		case q.PausedAt != nil:
 			odd("%s was paused %s by %s", widget.Clean(q.Name), format.When(*q.PausedAt, now), widget.Clean(format.PausedBy(q)))
-		case q.HeadRunAt == nil:
+		case q.Available == 0:
 		case q.Slots == 0:
 			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))
-		case now.Sub(*q.HeadRunAt) > data.WaitTrouble:
-			odd("%s: the next job has waited for %s%s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)), s.whyNext(q))
+		case q.HeadRunAt != nil && now.Sub(*q.HeadRunAt) > data.WaitTrouble:
+			odd("%s: the oldest job has waited for %s%s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)), s.whyNext(q))
 		}
 	}
 	if s.Facts.Leader == nil && s.Facts.Known(data.Leader) {
@@ -90,7 +90,7 @@ func (s *OverviewPage) attention() []string {
 	return lines
 }
 
-// whyNext is the likely reason why the next job of a queue waits, if one can be seen.
+// whyNext is the likely reason why the jobs of a queue wait, if one can be seen.
 func (s *OverviewPage) whyNext(q monitor.Queue) string {
 	switch reason := s.Facts.WhyWaiting(q, ""); {
 	case reason != "":

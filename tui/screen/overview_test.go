@@ -23,7 +23,7 @@ func joined(text string) string {
 }
 
 // What needs attention says why, in full where there is room: the error, the reason
-// of a pause, and why the next job of a queue waits.
+// of a pause, and why the jobs of a queue wait.
 func TestAttentionSaysWhy(t *testing.T) {
 	t.Parallel()
 	head, paused := noon.Add(-2*time.Minute), noon.Add(-time.Minute)
@@ -42,14 +42,26 @@ func TestAttentionSaysWhy(t *testing.T) {
 		for _, want := range []string{
 			"! email: 9 failed in 20m, all of SendInvoice: exit code 1: smtp 421 4.7.0 too many connections from your host",
 			"~ books was paused 1m ago by ana: closed until the auditors have gone",
-			"~ busy: the next job has waited for 2m: all 2 slots have been in use for 2m",
-			"~ odd: the next job has waited for 2m, with slots free: perhaps no worker has its kind",
+			"~ busy: the oldest job has waited for 2m: all 2 slots have been in use for 2m",
+			"~ odd: the oldest job has waited for 2m, with slots free: perhaps no worker has its kind",
 		} {
 			require.Contains(t, joined(s.text()), want, size)
 		}
 		require.NotContains(t, s.text(), "-2m!")
 		require.Equal(t, 2, strings.Count(s.text(), "2m!"), "a paused queue is to wait")
 	}
+}
+
+// Jobs that no worker takes need attention, also where their partition keys hold all of them; while workers
+// live, jobs that are held are as they are meant to be.
+func TestAttentionToHeldJobs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 30, newOverview)
+	s.tell(data.Answer{Panel: data.Leader, Value: &monitor.Leader{}}, data.Answer{Panel: data.Queues, Value: []monitor.Queue{
+		{Name: "held", Slots: 2, Available: 9, AvailableMax: 100}, {Name: "untaken", Available: 9, AvailableMax: 100},
+	}})
+	require.Contains(t, s.text(), "! untaken: 9 jobs wait and no worker takes them")
+	require.NotContains(t, s.text(), "held:")
 }
 
 // A queue whose jobs no worker takes is in trouble from the first moment, and one

@@ -146,11 +146,18 @@ func (s *ScheduleList) facts(schedule monitor.Schedule) []string {
 		s.Paint.Rule(s.cells, widget.Clean(schedule.Name)),
 		" state     " + state,
 		" when      " + widget.Clean(format.ScheduleWhen(schedule)),
-		" adds      " + widget.Clean(fmt.Sprintf("%s to queue %s, args %s", schedule.Kind, schedule.Queue, cmp.Or(string(schedule.Args), "of more than 1000 bytes"))),
+		" adds      " + widget.Clean(fmt.Sprintf("%s to queue %s%s, args %s", schedule.Kind, schedule.Queue, keyOf(schedule), cmp.Or(string(schedule.Args), "of more than 1000 bytes"))),
 		" missed    " + widget.Clean(fmt.Sprintf("catch up %s; overlap %s%s", format.ScheduleCatchUp(schedule), schedule.Overlap, sourceOf(schedule))),
 		" last tick " + last,
 	}
 	return lines[:s.factLines()]
+}
+
+func keyOf(schedule monitor.Schedule) string {
+	if schedule.PartitionKey == "" {
+		return ""
+	}
+	return ", partition key " + schedule.PartitionKey
 }
 
 func sourceOf(schedule monitor.Schedule) string {
@@ -227,7 +234,7 @@ func (s *ScheduleList) Told() []string {
 
 func (s *ScheduleList) told(schedule monitor.Schedule) string {
 	now := s.Paint.Now()
-	return widget.Clean(fmt.Sprintf("%s, %s, %s in queue %s, next tick %s, %s", schedule.Name, format.ScheduleWhen(schedule), schedule.Kind, schedule.Queue,
+	return widget.Clean(fmt.Sprintf("%s, %s, %s in queue %s%s, next tick %s, %s", schedule.Name, format.ScheduleWhen(schedule), schedule.Kind, schedule.Queue, keyOf(schedule),
 		format.ScheduleNext(schedule, now), format.ScheduleState(schedule, now)))
 }
 

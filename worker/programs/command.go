@@ -190,15 +190,16 @@ func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string,
 		additions = make(map[string]string)
 	}
 	maps.Copy(additions, map[string]string{
-		"JOBQ_JOB_ID":       strconv.FormatInt(run.ID(), 10),
-		"JOBQ_KIND":         run.Kind(),
-		"JOBQ_QUEUE":        run.Queue(),
-		"JOBQ_ATTEMPT":      strconv.Itoa(run.Attempt()),
-		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(run.MaxAttempts()),
-		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(run.LeaseToken(), 10),
-		"JOBQ_CHECKPOINT":   checkpoint,
-		"JOBQ_CLEAR_REASON": run.ClearReason(),
-		"JOBQ_CONTROL_FD":   "3",
+		"JOBQ_JOB_ID":        strconv.FormatInt(run.ID(), 10),
+		"JOBQ_KIND":          run.Kind(),
+		"JOBQ_QUEUE":         run.Queue(),
+		"JOBQ_PARTITION_KEY": run.PartitionKey(),
+		"JOBQ_ATTEMPT":       strconv.Itoa(run.Attempt()),
+		"JOBQ_MAX_ATTEMPTS":  strconv.Itoa(run.MaxAttempts()),
+		"JOBQ_LEASE_TOKEN":   strconv.FormatInt(run.LeaseToken(), 10),
+		"JOBQ_CHECKPOINT":    checkpoint,
+		"JOBQ_CLEAR_REASON":  run.ClearReason(),
+		"JOBQ_CONTROL_FD":    "3",
 	})
 	if c.hasToken() {
 		additions["JOBQ_RUN_TOKEN"] = run.RunToken()
