@@ -111,8 +111,17 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) (err error) {
-	if err := l.check(names, out); err != nil {
+	if err := l.check(names); err != nil {
 		return err
+	}
+	if out != "" {
+		titles := make(map[string]string)
+		for _, s := range scenarios() {
+			titles[s.name] = s.title
+		}
+		if err := l.sheet.LoadFor(out, titles); err != nil {
+			return err
+		}
 	}
 	l.version = stage.Version() // now: this program was built a moment ago
 	if l.Server, err = stage.Start(ctx, l.config); err != nil {
@@ -121,11 +130,6 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	defer l.Stop(ctx)
 	if l.commit, err = l.Latencies(ctx); err != nil {
 		return err
-	}
-	if out != "" {
-		if err := l.sheet.Load(sheet.DataFile(out)); err != nil {
-			return err
-		}
 	}
 	for _, s := range scenarios() {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
@@ -151,8 +155,8 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	return nil
 }
 
-// check refuses what would measure nothing, or lose what was measured.
-func (l *lab) check(names, out string) error {
+// check refuses what would measure nothing.
+func (l *lab) check(names string) error {
 	var known []string
 	for _, s := range scenarios() {
 		known = append(known, s.name)
@@ -162,14 +166,6 @@ func (l *lab) check(names, out string) error {
 	}
 	if l.rounds < 1 || l.scale <= 0 {
 		return errors.New("-rounds must be at least 1, and -scale more than 0")
-	}
-	if out == "" || names == "" {
-		return nil
-	}
-	_, reportErr := os.Stat(out)
-	_, dataErr := os.Stat(sheet.DataFile(out))
-	if reportErr == nil && dataErr != nil {
-		return fmt.Errorf("%s is not here, so that %s would lose all other scenarios: measure all, or write to another file", sheet.DataFile(out), out)
 	}
 	return nil
 }

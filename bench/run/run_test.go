@@ -47,28 +47,71 @@ func TestScenarios(t *testing.T) {
 	require.NotContains(t, report, "Problem:")
 }
 
-// What would measure nothing, or lose what was measured, is refused before
-// anything is started.
+// What would measure nothing is refused before anything is started.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	good := lab{rounds: 1, scale: 1, config: stage.Config{Only: "jobq,river"}}
-	require.NoError(t, good.check("drain,held", ""))
-	require.NoError(t, good.check("", ""))
+	require.NoError(t, good.check("drain,held"))
+	require.NoError(t, good.check(""))
 	misspelt := good
 	misspelt.config.Only = "rivr"
-	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
+	require.ErrorContains(t, misspelt.check(""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
 	absent := good
 	absent.config.Only, absent.config.Peers = "jobq,"+stage.Before, t.TempDir()
-	require.ErrorContains(t, absent.check("drain", ""), "run make bench-before", "who asks for it by name must not get a report without it")
-	require.ErrorContains(t, good.check("drian", ""), `no "drian": there are drain, scaling`)
+	require.ErrorContains(t, absent.check("drain"), "run make bench-before", "who asks for it by name must not get a report without it")
+	require.ErrorContains(t, good.check("drian"), `no "drian": there are drain, scaling`)
 	idle := good
 	idle.rounds = 0
-	require.ErrorContains(t, idle.check("", ""), "-rounds")
+	require.ErrorContains(t, idle.check(""), "-rounds")
+}
+
+// A page is not written where that would lose scenarios that it has, whatever is to be measured.
+func TestNoScenarioIsLost(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
-	require.NoError(t, good.check("drain", out))
-	require.NoError(t, os.WriteFile(out, nil, 0o600))
-	require.ErrorContains(t, good.check("drain", out), "would lose all other scenarios")
-	require.NoError(t, good.check("", out))
+	kept := sheet.New()
+	kept.Put(drainOf(ours), 10_000)
+	kept.Runs["drain"] = &sheet.Run{Rounds: 3}
+	require.NoError(t, kept.Save(sheet.DataFile(out)))
+	titles := map[string]string{"drain": "Drain", "idle": "Idle", "held": "A transaction held open"}
+	require.NoError(t, sheet.New().LoadFor(out, titles), "there is no page")
+
+	page := "# Results\n\n## Bars\n\n## Drain\n\ntext\n"
+	require.NoError(t, os.WriteFile(out, []byte(page), 0o600))
+	again := sheet.New()
+	require.NoError(t, again.LoadFor(out, titles))
+	require.Equal(t, kept, again)
+
+	page += "\n## Idle\n\ntext\n"
+	require.NoError(t, os.WriteFile(out, []byte(page), 0o600))
+	require.ErrorContains(t, sheet.New().LoadFor(out, titles), "would lose idle, which ")
+	for _, names := range []string{"", "drain", "idle"} {
+		l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, config: stage.Config{Only: "jobq", Peers: "../peers"}}
+		require.ErrorContains(t, run(context.Background(), l, names, out), "would lose idle")
+	}
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, page, string(content))
+}
+
+// The page is what its figures give, but for the two lines about the machine at the start of the last run.
+func TestPageIsOfItsFigures(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../RESULTS.md")
+	require.NoError(t, err)
+	page, l := string(content), &lab{sheet: sheet.New(), scale: 1}
+	require.NoError(t, l.sheet.Load("../RESULTS.json"))
+	var bars bytes.Buffer
+	l.writeBars(&bars)
+	require.Contains(t, page, bars.String())
+	for _, s := range scenarios() {
+		var text bytes.Buffer
+		if run := l.sheet.Runs[s.name]; run != nil {
+			l.sheet.WriteScenario(&text, s.name, s.title, s.about, run.Environment)
+		}
+		require.Contains(t, page, text.String())
+		require.Equal(t, text.Len() > 0, strings.Contains(page, "\n## "+s.title+"\n"), s.name)
+	}
 }
 
 // A part is not measured over the whole.
