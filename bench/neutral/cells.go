@@ -16,6 +16,7 @@ const (
 	depth        = 4_000
 	chaosSlots   = 64
 	queueSlots   = 64
+	starveSlots  = 16 // few, so that jobs are added faster than they run
 	manyQueues   = 4
 	perSec       = "jobs/s"
 	unfinished   = "unfinished"
@@ -58,7 +59,7 @@ func sections() []section {
 			(*lab).runQueues,
 		},
 		{
-			"starvation", "Starvation", "Nine jobs of high priority are added for each one of low priority, and more of the former always wait. jobq runs jobs of low priority that have waited for age_after, " +
+			"starvation", "Starvation", "Nine jobs of high priority are added for each one of low priority, and more of the former always wait; 16 slots. jobq runs jobs of low priority that have waited for age_after, " +
 				"which is 5 minutes unless it is set, and so longer than the cell: it is measured as it is, and with age_after of 5 s. Reported there: awa's ageing never fired.",
 			(*lab).runStarvation,
 		},
@@ -284,7 +285,7 @@ func (l *lab) starve(ctx context.Context, test string, d *stage.Database) error 
 			return err
 		}
 	}
-	f := newFlow(d, child.Order{Slots: chaosSlots})
+	f := newFlow(d, child.Order{Slots: starveSlots})
 	f.feed(ctx, keepMixed(depth))
 	if err := f.launch(ctx); err != nil {
 		return err
