@@ -92,14 +92,14 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
 	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
-		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
+		answer, answerErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
-		case askErr == nil:
-			fate, known = asked, true
+		case answerErr == nil:
+			fate, known = answer, true
 		case state.Completed:
-			q.worker.databaseTrouble(askErr)
+			q.worker.databaseTrouble(answerErr)
 		default:
-			q.worker.databaseTrouble(askErr)
+			q.worker.databaseTrouble(answerErr)
 			if err == nil && run.needsEnd.Load() && !state.Lost { // it says so, and the database will know when it is asked to store something else
 				return false, run.unstoredSuccess()
 			}

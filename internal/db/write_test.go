@@ -260,7 +260,7 @@ func TestReportsAreWrittenInPlace(t *testing.T) {
 				var updated, inPlace int
 				require.NoError(t, tx.QueryRow(ctx, "select pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_hot_updated(c) from cast('jobq.' || $1::text as regclass) c",
 					table).Scan(&updated, &inPlace))
-				require.GreaterOrEqual(t, updated, updates, table) // the server may count earlier transactions as well
+				require.GreaterOrEqual(t, updated, updates, table)      // the server may count earlier transactions as well
 				require.GreaterOrEqual(t, inPlace, updated*9/10, table) // now and then a row moves to a page with more room
 			}
 			return nil
