@@ -41,6 +41,8 @@ func scenarios() []scenario {
 			"500 samples a round, 200 of peers at their defaults.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
+		{"reports", "Reports", "1,000 jobs in one process that run all the time and say once a second how far they are, for ten minutes; beside them the same jobs that say nothing, for one minute. " +
+			"The worker stores what all have said in one round trip a second.", (*lab).runReports},
 		{"fleet", "Many processes, one server", "Worker processes at their defaults, as many hosts would run them, first with nothing to do and then with 100,000 jobs that are added at once; " +
 			"the rate contains the time that it takes to add them. Sessions are those of the processes, looked at 20 times a second; so is who waits for a lock.", (*lab).runFleet},
 		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},

@@ -32,11 +32,11 @@ func TestScenarios(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
 	l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, held: time.Second, config: stage.Config{Only: "jobq,sql", Peers: "../peers"}}
-	require.NoError(t, run(context.Background(), l, "drain,latency,held", out))
+	require.NoError(t, run(context.Background(), l, "drain,latency,reports,held", out))
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)
 	report := string(content)
-	for _, title := range []string{"Drain", "Pickup latency", "A transaction held open"} {
+	for _, title := range []string{"Drain", "Pickup latency", "Reports", "A transaction held open"} {
 		require.Contains(t, report, "\n## "+title+"\n")
 	}
 	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
@@ -45,6 +45,12 @@ func TestScenarios(t *testing.T) {
 	require.Contains(t, report, "transaction open, jobq, tuned, dead rows:")
 	require.Contains(t, report, "| MB on disk, first | MB on disk, last | B on disk a job | dead rows, most | dead rows, last |")
 	require.NotContains(t, report, "Problem:")
+	silent, ok := l.sheet.Median(sheet.Of("reports", reticent, oursAsIs, "reports/s"))
+	require.True(t, ok)
+	require.Zero(t, silent)
+	spoken, ok := l.sheet.Median(sheet.Of("reports", reporting, oursAsIs, "reports/s"))
+	require.True(t, ok)
+	require.Positive(t, spoken)
 }
 
 // What would measure nothing is refused before anything is started.
