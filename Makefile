@@ -84,7 +84,7 @@ bench-held: bench-peers ## Measure ten minutes with a transaction held open
 	cd bench && go run ./run -scenarios held
 
 .PHONY: bench-neutral
-bench-neutral: bench-peers ## Run a neutral benchmark's cells beside the peers, into bench/NEUTRAL.md (40 minutes)
+bench-neutral: bench-peers ## Run a neutral benchmark's cells beside the peers, into bench/NEUTRAL.md (an hour)
 	cd bench && go run ./neutral -out NEUTRAL.md
 
 .PHONY: bench-neutral-quick
@@ -109,7 +109,7 @@ fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 min
 	cd fault && go test ./... && go run . --smoke
 
 .PHONY: fault
-fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)
+fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/faults.md (half an hour)
 	cd fault && go run . --out ../docs/faults.md
 
 .PHONY: fault-hosts

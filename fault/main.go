@@ -62,17 +62,21 @@ func run(ctx context.Context) error {
 	flag.StringVar(&s.only, "only", "", "scenarios to run, such as F1,F28")
 	flag.IntVar(&s.seeds, "seeds", 10, "runs of each scenario, but for --smoke")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "the first seed") // #nosec G115 -- positive
-	flag.StringVar(&s.out, "out", "", "also write the table to this file")
+	flag.StringVar(&s.out, "out", "", "also write the table to this file, between the marks that it has if it is there")
 	flag.IntVar(&s.tries, "tries", mutantTries, "of a mutant until it is caught: 1 shows that a scenario forces what catches its mutants")
 	flag.IntVar(&s.parallel, "parallel", 2*runtime.NumCPU(), "scenarios at once")
 	flag.Parse()
+	page, err := openPage(s)
+	if err != nil {
+		return err
+	}
 	fmt.Printf("seed %d\n", s.seed)
 	c, err := newCluster(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	suite := &suite{settings: s, cluster: c, started: time.Now()}
+	suite := &suite{settings: s, cluster: c, page: page, started: time.Now()}
 	suite.plan()
 	suite.work(ctx)
 	return suite.report()
@@ -144,6 +148,7 @@ func (t *trial) caught() bool {
 type suite struct {
 	settings
 	cluster *cluster
+	page    page
 	started time.Time
 	trials  []*trial
 	skipped []string // with the reason

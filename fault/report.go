@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -100,14 +99,12 @@ func (s *suite) report() error {
 		fmt.Println("not run:", skipped)
 		fmt.Fprintf(&text, "\nNot run: %s\n", skipped)
 	}
-	if s.out != "" {
-		head := fmt.Sprintf("# Fault tests\n\nWritten by `make fault` (`go run . --seeds %d --seed %d --parallel %d` in fault/) on %s: PostgreSQL %s, %s, %d CPUs, in %s.\n"+
-			"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/guarantees.md.\n\n%s\n\n",
-			s.seeds, s.seed, s.parallel, time.Now().UTC().Format(time.DateOnly), s.cluster.server.Version(), runtime.Version(), runtime.NumCPU(),
-			time.Since(s.started).Round(time.Second), lease, extendEvery, scan, poll, maxAttempts, summary)
-		if err := os.WriteFile(s.out, []byte(head+text.String()), 0o644); err != nil { // #nosec G306 -- a page of the documentation
-			return err
-		}
+	head := fmt.Sprintf("Written by `make fault` (`go run . --seeds %d --seed %d --parallel %d` in fault/) on %s: PostgreSQL %s, %s, %d CPUs, in %s.\n"+
+		"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/guarantees.md.\n\n%s\n\n",
+		s.seeds, s.seed, s.parallel, time.Now().UTC().Format(time.DateOnly), s.cluster.server.Version(), runtime.Version(), runtime.NumCPU(),
+		time.Since(s.started).Round(time.Second), lease, extendEvery, scan, poll, maxAttempts, summary)
+	if err := s.page.write(head + text.String()); err != nil {
+		return err
 	}
 	switch {
 	case broken > 0:

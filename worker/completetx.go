@@ -43,11 +43,8 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	if r.worker.keeper.held.State(&r.hold).Lost {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
-	r.mu.Lock()
-	result := r.resultJSON
-	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
 	completed, err := r.worker.schema.Queries(tx).RunCompleteTx(ctx, db.RunCompleteTxParams{
-		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
+		Result: r.reports.soFar().result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -92,14 +89,14 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
 	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
-		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
+		answer, answerErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
-		case askErr == nil:
-			fate, known = asked, true
+		case answerErr == nil:
+			fate, known = answer, true
 		case state.Completed:
-			q.worker.databaseTrouble(askErr)
+			q.worker.databaseTrouble(answerErr)
 		default:
-			q.worker.databaseTrouble(askErr)
+			q.worker.databaseTrouble(answerErr)
 			if err == nil && run.needsEnd.Load() && !state.Lost { // it says so, and the database will know when it is asked to store something else
 				return false, run.unstoredSuccess()
 			}
@@ -173,17 +170,15 @@ func (q *queue) accountRefused(run *Run) {
 // keepAttempt keeps what a program has written and used with the attempt that its own
 // transaction has stored. Should that fail, it is lost, and the end is not.
 func (q *queue) keepAttempt(run *Run) {
-	run.mu.Lock()
-	output, usage := run.output, run.usage
-	run.mu.Unlock()
-	if output == "" && usage == nil {
+	kept := run.reports.soFar()
+	if kept.output == "" && kept.usage == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.worker.handlers.ctx), fateTimeout)
 	defer cancel()
 	if err := q.worker.queries.AttemptKeep(ctx, db.AttemptKeepParams{
 		ID: run.row.ID, Token: run.row.LeaseToken, Owner: q.worker.id, ClaimedAt: run.row.StartedAt,
-		RanUs: run.ran.Microseconds(), Output: output, Usage: usage,
+		RanUs: run.ran.Microseconds(), Output: kept.output, Usage: kept.usage,
 	}); err != nil {
 		q.worker.databaseTrouble(err)
 	}

@@ -24,24 +24,22 @@ func (r result) isUntold() bool { return r.completion == nil && r.ending == nil 
 // result turns what the handler returned into what is to be stored.
 func (r *Run) result(err, cause error) result {
 	var ending *db.Ending
-	if err != nil { // before the lock: these call what is the user's
+	if err != nil { // before the end: these call what is the user's
 		told := endingOf(err, cause)
 		if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
 			handled.options.delay(&told, r, err)
 		}
 		ending = &told
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
+	kept := r.reports.end()
 	if err == nil {
 		r.completion = db.Completion{
-			Slot: r.slot(), Kind: r.row.Kind, Waited: r.Waited(), OnRow: r.row.HasKey || r.reported,
-			Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
+			Slot: r.slot(), Kind: r.row.Kind, Waited: r.Waited(), OnRow: r.row.HasKey || kept.onRow,
+			Result: kept.result, Output: kept.output, Usage: kept.usage, Ran: r.ran,
 		}
 		return result{run: r, completion: &r.completion}
 	}
-	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), r.output, r.usage, r.ran
+	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), kept.output, kept.usage, r.ran
 	return result{run: r, ending: ending}
 }
 
@@ -51,12 +49,10 @@ var errEndExited = errors.New("the handler's error or its Backoff called runtime
 // exited is the result of a run for which an error's method or the Backoff has ended
 // the goroutine. It calls nothing that is the user's.
 func (r *Run) exited() result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
+	kept := r.reports.end()
 	return result{run: r, ending: &db.Ending{
 		Slot: r.slot(), Outcome: string(jobq.OutcomeFailed), Error: errEndExited.Error(), Started: true,
-		Output: r.output, Usage: r.usage, Ran: r.ran,
+		Output: kept.output, Usage: kept.usage, Ran: r.ran,
 	}}
 }
 

@@ -186,9 +186,7 @@ func (r ExternalRun) ShowOutput(output Output) (end func(ctx context.Context)) {
 // at most.
 func (r ExternalRun) KeepOutput(output []byte) {
 	text := shown(output)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.output = text
+	r.reports.keep(func(k *kept) { k.output = text })
 }
 
 // KeepUsage keeps with the attempt what was used.
@@ -197,9 +195,7 @@ func (r ExternalRun) KeepUsage(usage monitor.Usage) {
 	if err != nil {
 		return // numbers and a name always encode
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.usage = encoded
+	r.reports.keep(func(k *kept) { k.usage = encoded })
 }
 
 // Enqueue adds a job if the lease is still the run's; else it returns ErrLeaseLost.

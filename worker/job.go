@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +26,7 @@ type Job[T jobq.Args] struct {
 type Run struct {
 	worker *Worker
 	queue  *queue
-	row    db.JobClaimRow // its Checkpoint is guarded by mu
+	row    db.JobClaimRow
 	// partitionKey is the job's partition key, "" for none.
 	partitionKey string
 	claimedAt    time.Duration // when the claim was sent, by clock.SinceBoot
@@ -50,14 +49,7 @@ type Run struct {
 	// not stored is none.
 	needsEnd atomic.Bool
 
-	mu sync.Mutex // never held during a call to the database
-	// guarded by mu
-	progress   *db.RunProgressParams // not yet stored
-	reported   bool                  // progress or a checkpoint has been stored, or is on its way
-	over       bool                  // what it reports now is too late
-	resultJSON json.RawMessage       // as it is stored
-	output     string
-	usage      json.RawMessage
+	reports    reports
 	completion db.Completion // what result hands in
 }
 
@@ -136,8 +128,9 @@ func (r *Run) Checkpoint(target any) (bool, error) {
 
 // checkpoint is what was saved last, by this run or an earlier one; nil for nothing.
 func (r *Run) checkpoint() json.RawMessage {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if saved := r.reports.savedCheckpoint(); saved != nil {
+		return saved
+	}
 	return r.row.Checkpoint
 }
 
@@ -152,16 +145,14 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	}
 	r.signs.Add(1)
 	if r.test != nil {
-		r.keepCheckpoint(checkpoint)
+		r.reports.setCheckpoint(checkpoint)
 		return nil
 	}
 	stored, err := r.encode(ctx, r.about(jobq.FieldCheckpoint), checkpoint)
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	r.mu.Lock()
-	r.reported = true
-	r.mu.Unlock()
+	r.reports.endOnRow()
 	settings, sent := r.queue.settings.Load(), clock.SinceBoot()
 	rows, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
 		Checkpoint: stored, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
@@ -180,15 +171,8 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if settings.ProgressExtends() > 0 {
 		r.worker.keeper.held.ExtendedBy(&r.hold, settings, sent)
 	}
-	r.keepCheckpoint(checkpoint)
+	r.reports.setCheckpoint(checkpoint)
 	return nil
-}
-
-// keepCheckpoint remembers what was saved.
-func (r *Run) keepCheckpoint(checkpoint json.RawMessage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.row.Checkpoint = checkpoint
 }
 
 // SetResult keeps a JSON value of at most 1 MiB with the job when it
@@ -202,9 +186,7 @@ func (r *Run) SetResult(value any) error {
 	if result, err = r.encode(r.worker.handlers.ctx, r.about(jobq.FieldResult), result); err != nil {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.resultJSON = result
+	r.reports.keep(func(k *kept) { k.result = result })
 	return nil
 }
 

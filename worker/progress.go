@@ -38,55 +38,7 @@ func (r *Run) reportProgress(percent *float32, stage, message string) {
 		bounded := min(max(*percent, 0), 100)
 		params.Percent = &bounded
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.progress != nil { // not stored yet
-		complete(params, r.progress)
-	}
-	r.progress = params
-}
-
-// putBackProgress keeps a report that could not be stored for the next try.
-func (r *Run) putBackProgress(report *db.RunProgressParams) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.progress == nil {
-		r.progress = report
-		return
-	}
-	complete(r.progress, report)
-}
-
-// complete takes from an earlier report what a later one does not say.
-func complete(later, earlier *db.RunProgressParams) {
-	if later.Percent == nil {
-		later.Percent = earlier.Percent
-	}
-	if later.Stage == nil {
-		later.Stage = earlier.Stage
-	}
-	if later.Message == nil {
-		later.Message = earlier.Message
-	}
-}
-
-// takeProgress returns progress that is not stored yet, once.
-func (r *Run) takeProgress() *db.RunProgressParams {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	progress := r.progress
-	r.progress = nil
-	if r.over {
-		return nil
-	}
-	r.reported = r.reported || progress != nil
-	return progress
-}
-
-func (r *Run) hasProgress() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.progress != nil
+	r.reports.progressed(params)
 }
 
 func storableOrNull(text string, limit int) *string {
@@ -99,7 +51,7 @@ func storableOrNull(text string, limit int) *string {
 
 // hasProgress says whether a handler has reported anything that is not stored.
 func (k *keeper) hasProgress() bool {
-	return slices.ContainsFunc(k.held.Running(), func(run *Run) bool { return run.hasProgress() })
+	return slices.ContainsFunc(k.held.Running(), func(run *Run) bool { return run.reports.hasProgress() })
 }
 
 // flushProgress stores what handlers have reported since the last call. What the
@@ -111,7 +63,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 	var reports []progressReport
 	extended := make(map[*leases.Lease]bool)
 	for _, run := range k.held.Running() {
-		if report := run.takeProgress(); report != nil {
+		if report := run.reports.takeProgress(); report != nil {
 			k.worker.digests.Progressed(&run.row, report)
 			settings, lease := run.queue.settings.Load(), run.hold.Lease()
 			report.ExtendBy = pgtype.Interval{}
@@ -158,7 +110,7 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 	if err := k.worker.pool.SendBatch(ctx, batch).Close(); err != nil {
 		if !db.IsBadValue(err) {
 			for _, report := range reports {
-				report.run.putBackProgress(report.params)
+				report.run.reports.putBack(report.params)
 			}
 		}
 		return err
@@ -169,7 +121,7 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 			k.held.ExtendedBy(&report.run.hold, report.settings, sent)
 		case stored[i]:
 		case k.held.NotReported(&report.run.hold, report.settings, sent): // else the run has ended, and with it the row
-			report.run.putBackProgress(report.params)
+			report.run.reports.putBack(report.params)
 		}
 	}
 	return nil

@@ -33,9 +33,7 @@ func (s *stepRun) stepCalls() steps.Calls {
 // notice is for every call: the run goes on, and ends on its own row, which these calls lock.
 func (s *stepRun) notice() {
 	s.signs.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reported = true
+	s.reports.endOnRow()
 }
 
 // answered makes of what the database has refused what handlers know.

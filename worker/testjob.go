@@ -105,9 +105,7 @@ func smallint(n int) int16 {
 // Result decodes what the handler has given to SetResult last into target, and says
 // whether there was anything. What it has saved as a checkpoint, Job.Checkpoint tells.
 func (j *TestJob[T]) Result(target any) (bool, error) {
-	j.Job.mu.Lock()
-	result := j.Job.resultJSON
-	j.Job.mu.Unlock()
+	result := j.Job.reports.soFar().result
 	if result == nil {
 		return false, nil
 	}
@@ -120,12 +118,7 @@ func (j *TestJob[T]) Result(target any) (bool, error) {
 // Progress is how far the handler has said that it is: the last percentage, stage and
 // message that it has given. At is zero.
 func (j *TestJob[T]) Progress() jobq.Progress {
-	j.Job.mu.Lock()
-	defer j.Job.mu.Unlock()
-	report := j.Job.progress
-	if report == nil {
-		return jobq.Progress{}
-	}
+	report := j.Job.reports.lastProgress()
 	progress := jobq.Progress{Stage: db.Text(report.Stage), Message: db.Text(report.Message)}
 	if report.Percent != nil {
 		progress.Percent = *report.Percent

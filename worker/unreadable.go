@@ -55,9 +55,7 @@ func (r *Run) decode(ctx context.Context) error {
 	}
 	r.argsEncoded = !bytes.Equal(args, r.row.Args)
 	r.row.Args = args
-	if checkpoint != nil {
-		r.keepCheckpoint(checkpoint)
-	}
+	r.row.Checkpoint = checkpoint
 	return nil
 }
 

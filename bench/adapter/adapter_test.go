@@ -240,6 +240,37 @@ func TestHarnessPacing(t *testing.T) {
 	require.NoError(t, a.cmd.Wait())
 }
 
+// SIGTERM ends it although jobs run that take longer than the contract's 5 s: none of them is waited for, and all go back.
+func TestEndsBeforeItsJobs(t *testing.T) {
+	t.Parallel()
+	program, url := build(t), harness(t)
+	a := start(t, program, url, "PRODUCER_PACING=harness", "PRODUCER_BATCH_MAX=20", "WORKER_COUNT=4", "JOB_WORK_MS=60000")
+	go func() {
+		for range a.lines { // it must not wait for a reader
+		}
+	}()
+	_, err := io.WriteString(a.stdin, "ENQUEUE 4\n")
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }() // it only reads
+	in := func(state string) (jobs int) {
+		// Until the tables are there, nothing is.
+		_ = conn.QueryRow(t.Context(), "select count(*) from jobq.job where state::text = $1", state).Scan(&jobs)
+		return jobs
+	}
+	for in("running") < 4 {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-t.Context().Done():
+			require.Fail(t, "not all were begun")
+		}
+	}
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, a.cmd.Wait())
+	require.Equal(t, 4, in("available"))
+}
+
 // A depth is kept; a second process reports only what is its own; and what the harness spells wrong is refused.
 func TestDepthAndReplica(t *testing.T) {
 	t.Parallel()

@@ -26,14 +26,15 @@ import (
 // the same.
 type Order struct {
 	Tuned       bool    `json:"tuned"`
-	ReportMs    int     `json:"report_ms,omitempty"`  // how often it says how far it is
-	HandlerMs   int     `json:"handler_ms,omitempty"` // how long a job takes
-	Workers     int     `json:"workers,omitempty"`    // in one process; 0 means one
-	Slots       int     `json:"slots,omitempty"`      // of each, in all its queues; 0 means what tuned says
-	Queues      int     `json:"queues,omitempty"`     // 0 means the system's default queue
-	Tolerant    bool    `json:"tolerant,omitempty"`   // errors of connections are no reason to end
-	PollMs      int     `json:"poll_ms,omitempty"`    // how often an idle one looks by itself; 0 means as it likes
-	Way         string  `json:"way,omitempty"`        // of enqueueing, for systems with several
+	ReportMs    int     `json:"report_ms,omitempty"`   // how often it says how far it is
+	HandlerMs   int     `json:"handler_ms,omitempty"`  // how long a job takes
+	ProgressMs  int     `json:"progress_ms,omitempty"` // how often a job of jobq's says how far it is; 0 means never
+	Workers     int     `json:"workers,omitempty"`     // in one process; 0 means one
+	Slots       int     `json:"slots,omitempty"`       // of each, in all its queues; 0 means what tuned says
+	Queues      int     `json:"queues,omitempty"`      // 0 means the system's default queue
+	Tolerant    bool    `json:"tolerant,omitempty"`    // errors of connections are no reason to end
+	PollMs      int     `json:"poll_ms,omitempty"`     // how often an idle one looks by itself; 0 means as it likes
+	Way         string  `json:"way,omitempty"`         // of enqueueing, for systems with several
 	Connections int     `json:"connections,omitempty"`
 	Batch       int     `json:"batch,omitempty"`
 	Seconds     float64 `json:"seconds,omitempty"`

@@ -67,7 +67,10 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran fu
 	for range max(o.Workers, 1) {
 		w, err := worker.New(client, &config)
 		if err == nil {
-			err = worker.Handle(w, func(_ context.Context, job *worker.Job[noop]) error {
+			err = worker.Handle(w, func(ctx context.Context, job *worker.Job[noop]) error {
+				if o.ProgressMs > 0 {
+					defer report(ctx, job, time.Duration(o.ProgressMs)*time.Millisecond)()
+				}
 				ran(job.Args.N)
 				return nil
 			}, nil)
@@ -82,6 +85,18 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran fu
 		end()
 		return group.Wait()
 	}, nil
+}
+
+// report has a job say again and again how far it is, until the function that it returns is called.
+func report(ctx context.Context, job *worker.Job[noop], every time.Duration) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		for number := 0; ctx.Err() == nil; number++ {
+			job.Progress(float32(number%100), "reporting", "")
+			Pause(ctx, every)
+		}
+	}()
+	return stop
 }
 
 // jobqProducer enqueues in the way that the order asks for.

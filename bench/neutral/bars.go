@@ -41,6 +41,9 @@ func bars() []sheet.Bar {
 		all = append(all, sheet.Bar{What: "pressure, " + t.name + ": rate during, of before", Value: sheet.Figure(sheet.Of("pressure", t.name, ours, ratioDuring)), Limit: 0.95})
 	}
 	return append(all, sheet.Bar{
+		What:  "starvation, " + aged + ": low priority, of a fair share",
+		Value: sheet.Figure(sheet.Of("starvation", aged, ours, "low, of a fair share")), Limit: 0.5,
+	}, sheet.Bar{
 		What:  "queues: rate with four, of with one",
 		Value: sheet.Ratio(sheet.Of("queues", severalQueue, ours, perSec), sheet.Of("queues", oneQueue, ours, perSec)), Limit: 0.95,
 	})

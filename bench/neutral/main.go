@@ -84,6 +84,15 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	if err := l.check(names, out); err != nil {
 		return err
 	}
+	if out != "" {
+		titles := make(map[string]string)
+		for _, s := range sections() {
+			titles[s.name] = s.title
+		}
+		if err := l.sheet.LoadFor(out, titles); err != nil {
+			return err
+		}
+	}
 	l.version = stage.Version() // now: this program was built a moment ago
 	if l.Server, err = stage.Start(ctx, l.config); err != nil {
 		return err
@@ -91,11 +100,6 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	defer l.Stop(ctx)
 	if l.disk, err = l.Latencies(ctx); err != nil {
 		return err
-	}
-	if out != "" {
-		if err := l.sheet.Load(sheet.DataFile(out)); err != nil {
-			return err
-		}
 	}
 	for _, s := range sections() {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
@@ -146,7 +150,7 @@ func (l *lab) report(ctx context.Context, out io.Writer) error {
 	if l.times == short {
 		fmt.Fprint(out, "- A quick pass: these figures mean nothing\n")
 	}
-	fmt.Fprint(out, "\n## Bars\n\nThe neutral benchmark sets none for starvation: jobq serves priorities strictly until one has waited for 5 minutes, which is longer than a cell.\n\n")
+	fmt.Fprint(out, "\n## Bars\n\nThe neutral benchmark sets none for starvation: ours is that jobs of low priority come to half of their share where age_after is shorter than the cell.\n\n")
 	sheet.WriteBars(out, l.sheet, bars())
 	environment := l.Environment()
 	for _, s := range sections() {

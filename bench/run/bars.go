@@ -50,16 +50,17 @@ func heartbeatsAlone(s *sheet.Sheet) (float64, bool) {
 	return sum, true
 }
 
-// asyncTail is the p99 of a pickup, of the best peer's, where no commit waits
-// for the disk.
-func asyncTail(s *sheet.Sheet) (float64, bool) {
-	best, all := math.Inf(1), true
-	for _, peer := range []string{"river, tuned", "graphile-worker, tuned", "pg-boss, tuned"} {
-		p99, ok := s.Median(sheet.Of("latency", asyncCommit, peer, "p99 ms"))
-		best, all = min(best, p99), all && ok
+// tailOfBest is our p99 of a pickup, of that of the best peer with the same settings: tuned beside tuned, defaults beside defaults.
+func tailOfBest(test, ours string, peers ...string) func(s *sheet.Sheet) (float64, bool) {
+	return func(s *sheet.Sheet) (float64, bool) {
+		best, all := math.Inf(1), true
+		for _, peer := range peers {
+			p99, ok := s.Median(sheet.Of("latency", test, peer, "p99 ms"))
+			best, all = min(best, p99), all && ok
+		}
+		mine, ok := s.Median(sheet.Of("latency", test, ours, "p99 ms"))
+		return mine / best, all && ok
 	}
-	ours, ok := s.Median(sheet.Of("latency", asyncCommit, oursAsIs, "p99 ms"))
-	return ours / best, all && ok
 }
 
 func drainOf(contender string) sheet.Entry { return sheet.Of("drain", "", contender, perSec) }
@@ -83,10 +84,11 @@ func (l *lab) bars() []sheet.Bar {
 		{What: "3. 8 writers with triggers, of those without", Value: sheet.Ratio(sheet.Of("triggers", busy, triggers, perSec), sheet.Of("triggers", busy, bare, perSec)), Limit: 0.95},
 		{What: "4. pickup p50, of a bare NOTIFY's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p50 ms"), sheet.Of("latency", "", bareNotify, "p50 ms")), Limit: 1.5, Most: true},
 		{What: "4. pickup p50, of a NOTIFY's and a commit's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p50 ms"), sheet.Of("latency", "", notifyWrite, "p50 ms")), Limit: 1.5, Most: true},
-		{What: "4. pickup p99, of River's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "river, tuned", "p99 ms")), Limit: 1, Most: true},
-		{What: "4. pickup p99, of graphile-worker's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "graphile-worker, tuned", "p99 ms")), Limit: 1, Most: true},
-		{What: "4. pickup p99, of pg-boss's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "pg-boss, tuned", "p99 ms")), Limit: 1, Most: true},
-		{What: "4. pickup p99, of the best peer's, synchronous_commit off", Value: asyncTail, Limit: 1, Most: true},
+		{What: "4. pickup p99, of River's", Value: sheet.Ratio(sheet.Of("latency", "", ours, "p99 ms"), sheet.Of("latency", "", "river, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of graphile-worker's", Value: sheet.Ratio(sheet.Of("latency", "", ours, "p99 ms"), sheet.Of("latency", "", "graphile-worker, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of pg-boss's", Value: sheet.Ratio(sheet.Of("latency", "", ours, "p99 ms"), sheet.Of("latency", "", "pg-boss, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of the best peer's, synchronous_commit off", Value: tailOfBest(asyncCommit, ours, "river, tuned", "graphile-worker, tuned", "pg-boss, tuned"), Limit: 1, Most: true},
+		{What: "4. pickup p99 at defaults, of the best peer's at its defaults", Value: tailOfBest("", oursAsIs, "river, defaults", "graphile-worker, defaults"), Limit: 1, Most: true},
 		{What: "4. scheduled p99, ms", Value: sheet.Figure(sheet.Of("latency", "scheduled", oursAsIs, "p99 ms")), Limit: 20, Most: true},
 		{What: "5. drain with a backlog, of without", Value: sheet.Ratio(sheet.Of("backlog", many("waiting", l.scaled(manyJobs)), ours, perSec), sheet.Of("backlog", many("waiting", 0), ours, perSec)), Limit: 0.9},
 		{What: "5. drain with a history, of without", Value: sheet.Ratio(sheet.Of("history", many("finished", l.scaled(manyJobs)), ours, perSec), sheet.Of("history", many("finished", 0), ours, perSec)), Limit: 0.9},

@@ -41,6 +41,8 @@ func scenarios() []scenario {
 			"500 samples a round, 200 of peers at their defaults.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
+		{"reports", "Reports", "1,000 jobs in one process that run all the time and say once a second how far they are, for ten minutes; beside them the same jobs that say nothing, for one minute. " +
+			"The worker stores what all have said in one round trip a second.", (*lab).runReports},
 		{"fleet", "Many processes, one server", "Worker processes at their defaults, as many hosts would run them, first with nothing to do and then with 100,000 jobs that are added at once; " +
 			"the rate contains the time that it takes to add them. Sessions are those of the processes, looked at 20 times a second; so is who waits for a lock.", (*lab).runFleet},
 		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
@@ -111,8 +113,17 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) (err error) {
-	if err := l.check(names, out); err != nil {
+	if err := l.check(names); err != nil {
 		return err
+	}
+	if out != "" {
+		titles := make(map[string]string)
+		for _, s := range scenarios() {
+			titles[s.name] = s.title
+		}
+		if err := l.sheet.LoadFor(out, titles); err != nil {
+			return err
+		}
 	}
 	l.version = stage.Version() // now: this program was built a moment ago
 	if l.Server, err = stage.Start(ctx, l.config); err != nil {
@@ -121,11 +132,6 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	defer l.Stop(ctx)
 	if l.commit, err = l.Latencies(ctx); err != nil {
 		return err
-	}
-	if out != "" {
-		if err := l.sheet.Load(sheet.DataFile(out)); err != nil {
-			return err
-		}
 	}
 	for _, s := range scenarios() {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
@@ -151,8 +157,8 @@ func run(ctx context.Context, l *lab, names, out string) (err error) {
 	return nil
 }
 
-// check refuses what would measure nothing, or lose what was measured.
-func (l *lab) check(names, out string) error {
+// check refuses what would measure nothing.
+func (l *lab) check(names string) error {
 	var known []string
 	for _, s := range scenarios() {
 		known = append(known, s.name)
@@ -162,14 +168,6 @@ func (l *lab) check(names, out string) error {
 	}
 	if l.rounds < 1 || l.scale <= 0 {
 		return errors.New("-rounds must be at least 1, and -scale more than 0")
-	}
-	if out == "" || names == "" {
-		return nil
-	}
-	_, reportErr := os.Stat(out)
-	_, dataErr := os.Stat(sheet.DataFile(out))
-	if reportErr == nil && dataErr != nil {
-		return fmt.Errorf("%s is not here, so that %s would lose all other scenarios: measure all, or write to another file", sheet.DataFile(out), out)
 	}
 	return nil
 }

@@ -32,11 +32,11 @@ func TestScenarios(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
 	l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, held: time.Second, config: stage.Config{Only: "jobq,sql", Peers: "../peers"}}
-	require.NoError(t, run(context.Background(), l, "drain,latency,held", out))
+	require.NoError(t, run(context.Background(), l, "drain,latency,reports,held", out))
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)
 	report := string(content)
-	for _, title := range []string{"Drain", "Pickup latency", "A transaction held open"} {
+	for _, title := range []string{"Drain", "Pickup latency", "Reports", "A transaction held open"} {
 		require.Contains(t, report, "\n## "+title+"\n")
 	}
 	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
@@ -45,30 +45,86 @@ func TestScenarios(t *testing.T) {
 	require.Contains(t, report, "transaction open, jobq, tuned, dead rows:")
 	require.Contains(t, report, "| MB on disk, first | MB on disk, last | B on disk a job | dead rows, most | dead rows, last |")
 	require.NotContains(t, report, "Problem:")
+	silent, ok := l.sheet.Median(sheet.Of("reports", reticent, oursAsIs, "reports/s"))
+	require.True(t, ok)
+	require.Zero(t, silent)
+	spoken, ok := l.sheet.Median(sheet.Of("reports", reporting, oursAsIs, "reports/s"))
+	require.True(t, ok)
+	require.Positive(t, spoken)
 }
 
-// What would measure nothing, or lose what was measured, is refused before
-// anything is started.
+// What would measure nothing is refused before anything is started.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	good := lab{rounds: 1, scale: 1, config: stage.Config{Only: "jobq,river"}}
-	require.NoError(t, good.check("drain,held", ""))
-	require.NoError(t, good.check("", ""))
+	require.NoError(t, good.check("drain,held"))
+	require.NoError(t, good.check(""))
 	misspelt := good
 	misspelt.config.Only = "rivr"
-	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
+	require.ErrorContains(t, misspelt.check(""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
 	absent := good
 	absent.config.Only, absent.config.Peers = "jobq,"+stage.Before, t.TempDir()
-	require.ErrorContains(t, absent.check("drain", ""), "run make bench-before", "who asks for it by name must not get a report without it")
-	require.ErrorContains(t, good.check("drian", ""), `no "drian": there are drain, scaling`)
+	require.ErrorContains(t, absent.check("drain"), "run make bench-before", "who asks for it by name must not get a report without it")
+	require.ErrorContains(t, good.check("drian"), `no "drian": there are drain, scaling`)
 	idle := good
 	idle.rounds = 0
-	require.ErrorContains(t, idle.check("", ""), "-rounds")
+	require.ErrorContains(t, idle.check(""), "-rounds")
+}
+
+// A page is not written where that would lose scenarios that it has, whatever is to be measured.
+func TestNoScenarioIsLost(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
-	require.NoError(t, good.check("drain", out))
-	require.NoError(t, os.WriteFile(out, nil, 0o600))
-	require.ErrorContains(t, good.check("drain", out), "would lose all other scenarios")
-	require.NoError(t, good.check("", out))
+	kept := sheet.New()
+	kept.Put(drainOf(ours), 10_000)
+	kept.Runs["drain"] = &sheet.Run{Rounds: 3}
+	require.NoError(t, kept.Save(sheet.DataFile(out)))
+	titles := map[string]string{"drain": "Drain", "idle": "Idle", "held": "A transaction held open"}
+	require.NoError(t, sheet.New().LoadFor(out, titles), "there is no page")
+
+	page := "# Results\n\n## Bars\n\n## Drain\n\ntext\n"
+	require.NoError(t, os.WriteFile(out, []byte(page), 0o600))
+	again := sheet.New()
+	require.NoError(t, again.LoadFor(out, titles))
+	require.Equal(t, kept, again)
+
+	page += "\n## Idle\n\ntext\n"
+	require.NoError(t, os.WriteFile(out, []byte(page), 0o600))
+	require.ErrorContains(t, sheet.New().LoadFor(out, titles), "would lose idle, which ")
+	for _, names := range []string{"", "drain", "idle"} {
+		l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, config: stage.Config{Only: "jobq", Peers: "../peers"}}
+		require.ErrorContains(t, run(context.Background(), l, names, out), "would lose idle")
+	}
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, page, string(content))
+}
+
+// The page is what its figures and missed.md give, below what it says of the machine. JOBQ_GOLDEN=write writes it again,
+// without measuring.
+func TestPageIsOfItsFigures(t *testing.T) {
+	t.Parallel()
+	const file = "../RESULTS.md"
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	head, _, ok := strings.Cut(string(content), "\n## Bars\n")
+	require.True(t, ok)
+	_, environment, _ := strings.Cut(head, "\n- Machine:")
+	environment, _, ok = strings.Cut("- Machine:"+environment, "\n- Server:")
+	require.True(t, ok)
+
+	l := &lab{sheet: sheet.New(), scale: 1}
+	require.NoError(t, l.sheet.Load(sheet.DataFile(file)))
+	expected := bytes.NewBufferString(head)
+	l.writeBars(expected)
+	for _, s := range scenarios() {
+		l.sheet.WriteScenario(expected, s.name, s.title, s.about, environment)
+	}
+	if os.Getenv("JOBQ_GOLDEN") == "write" {
+		require.NoError(t, os.WriteFile(file, expected.Bytes(), 0o600))
+		return
+	}
+	require.True(t, expected.String() == string(content), "%s is not what its figures give: JOBQ_GOLDEN=write go test ./run -run TestPageIsOfItsFigures", file)
 }
 
 // A part is not measured over the whole.

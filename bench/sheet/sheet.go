@@ -113,6 +113,9 @@ func (s *Sheet) Write(out io.Writer, scenario string) {
 	}
 }
 
+// heading begins the part of a page that is about a scenario.
+func heading(title string) string { return "\n## " + title + "\n" }
+
 // WriteScenario writes when and how a scenario was measured, and what came out; nothing when it was not. The environment is
 // that of the report: another one is told.
 func (s *Sheet) WriteScenario(out io.Writer, scenario, title, about, environment string) {
@@ -120,7 +123,7 @@ func (s *Sheet) WriteScenario(out io.Writer, scenario, title, about, environment
 	if !ok {
 		return
 	}
-	fmt.Fprintf(out, "\n## %s\n\n%s\n\n%s to %s, %s, commit %s, `%s`\n\n", title, about, run.Started.Format("2006-01-02 15:04"),
+	fmt.Fprintf(out, "%s\n%s\n\n%s to %s, %s, commit %s, `%s`\n\n", heading(title), about, run.Started.Format("2006-01-02 15:04"),
 		run.Ended.Format("15:04 UTC"), Count(run.Rounds, "round"), run.Commit, run.Command)
 	if run.Environment != environment {
 		fmt.Fprintf(out, "Elsewhere:\n\n%s\n\n", run.Environment)

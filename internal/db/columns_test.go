@@ -2,6 +2,8 @@ package db_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -9,17 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
-// columns is the only job there is, as the view has it, and its place in line.
-func (q *queue) columns() (columns map[string]any) {
+// columns is a job as the view has it, and its place in line; nil if it is gone.
+func (q *queue) columns(id int64) (columns map[string]any) {
 	q.Helper()
-	require.NoError(q, q.pool.QueryRow(context.Background(), `select to_jsonb(j) || jsonb_build_object('position',
-		coalesce((select p.position from jobq.pending p), (select r.position from jobq.run r))) from jobq.job j`).Scan(&columns))
+	err := q.pool.QueryRow(context.Background(), `select to_jsonb(j) || jsonb_build_object('position',
+		coalesce((select p.position from jobq.pending p where p.id = j.id), (select r.position from jobq.run r where r.id = j.id))) from jobq.job j where j.id = $1`, id).Scan(&columns)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		require.NoError(q, err)
+	}
 	return columns
 }
 
@@ -33,16 +40,115 @@ func changed(before, after map[string]any) (names []string) {
 	return names
 }
 
-// everyColumn adds a job with something in each column.
-const everyColumn = `insert into jobq.pending (lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts, crashes,
-		queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-	values (7, '2026-01-02', '2026-01-01', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}', 'p')`
+// sizes are args that a job has in its row, and those that it has in payload.
+var sizes = map[string]string{"small": `{"a": 1}`, "large": `"` + strings.Repeat("x", 5000) + `"`}
+
+// everyColumn adds a job with something in each column, and returns its id.
+func (q *queue) everyColumn(args string, uniqueKey *string, partitionKey string) (id int64) {
+	q.Helper()
+	require.NoError(q, q.pool.QueryRow(context.Background(), `insert into jobq.pending (lease_token, run_at, created_at, timeout, backoff_base, backoff_max,
+			priority, attempts, max_attempts, crashes, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+		values (7, '2026-01-02Z', '2026-01-01Z', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}', $3)
+		returning id`, args, uniqueKey, partitionKey).Scan(&id))
+	for column, value := range q.columns(id) {
+		if !slices.Contains([]string{
+			"position", "unique_key", "started_at", "finished_at", "lease_owner", "lease_expires_at", "cancel_requested_at",
+			"progressed_at", "progress_percent", "progress_stage", "progress_message", "result", "partition_key",
+		}, column) {
+			require.NotNil(q, value, "the test fills %s", column)
+		}
+	}
+	return id
+}
+
+// requireArgsAsSaid is that jobs have args in payload if and only if their rows say so.
+func (q *queue) requireArgsAsSaid() {
+	q.Helper()
+	apart, err := pgtest.ArgsApart(context.Background(), q.pool)
+	require.NoError(q, err)
+	require.Equal(q, apart, q.number("select count(*) from jobq.payload"))
+}
+
+const claimChanges = "lease_expires_at lease_owner lease_token started_at state"
+
+// Trap 10, of each statement that claims: it takes every column along, and gives the
+// worker what is in them.
+func TestEveryColumnIsClaimed(t *testing.T) {
+	t.Parallel()
+	each := func(exchange db.Exchange) db.Exchange {
+		exchange.Each = true
+		return exchange
+	}
+	for name, claim := range map[string]struct {
+		exchange     db.Exchange
+		keyLimit     bool
+		partitionKey string
+	}{
+		"JobClaim":                       {plain("a", 1), false, ""},
+		"JobClaimEach":                   {each(plain("a", 1)), false, ""},
+		"LaneTake":                       {keyed("a", 1), false, "p"},
+		"lane_claim, of a limited key":   {keyed("a", 1), true, "p"},
+		"lane_claim, with a lease a job": {each(keyed("a", 1)), false, "p"},
+	} {
+		for size, args := range sizes {
+			t.Run(name+", "+size, func(t *testing.T) {
+				t.Parallel()
+				q := setUp(t)
+				if claim.keyLimit {
+					q.set(`{"key_limit": 2}`)
+				}
+				id := q.everyColumn(args, &name, claim.partitionKey)
+				before := q.columns(id)
+				answer := q.exchange(claim.exchange)
+				job := onlyJob(t, answer)
+				require.ElementsMatch(t, strings.Fields(claimChanges), changed(before, q.columns(id)))
+				q.requireArgsAsSaid()
+
+				lastError, clearReason := "the last", "c"
+				expected := db.JobClaimRow{
+					ID: id, LeaseToken: job.LeaseToken, Slot: 1, Position: pgtype.Int8{Int64: 1, Valid: true}, Priority: 4, Attempts: 2, MaxAttempts: 9, Crashes: 1,
+					Queue: "default", Kind: "k", CreatedAt: job.CreatedAt, RunAt: job.RunAt, StartedAt: job.StartedAt, TimeoutMs: 60_000,
+					Args: json.RawMessage(args), Checkpoint: json.RawMessage(`{"p": 1}`), Metadata: json.RawMessage(`{"m": 1}`), Tags: []string{"t"},
+					LastError: &lastError, ClearReason: &clearReason, HasKey: true,
+				}
+				for i, given := 0, reflect.ValueOf(expected); i < given.NumField(); i++ {
+					require.False(t, given.Field(i).IsZero(), "the test fills %s", given.Type().Field(i).Name)
+				}
+				require.Equal(t, expected, job)
+				require.True(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Equal(job.CreatedAt.Time))
+				require.True(t, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC).Equal(job.RunAt.Time))
+				require.True(t, job.StartedAt.Valid)
+				for _, job := range answer.Keyed {
+					require.Equal(t, claim.partitionKey, job.PartitionKey)
+				}
+			})
+		}
+	}
+}
+
+// plain is a claim of up to so many jobs without partition keys, of a queue without limits.
+func plain(owner string, count int) db.Exchange {
+	exchange := limited(owner, count)
+	exchange.HasLimits = false
+	return exchange
+}
+
+// onlyJob is the only job that was claimed.
+func onlyJob(t *testing.T, answer db.Exchanged) db.JobClaimRow {
+	t.Helper()
+	jobs := answer.Claimed
+	for _, job := range answer.Keyed {
+		jobs = append(jobs, job.JobClaimRow)
+	}
+	require.Len(t, jobs, 1)
+	return jobs[0]
+}
 
 // Trap 10: every column of a job comes through every transition; what changes
-// is listed. A column that is new must be filled here.
+// is listed. A column that is new must be filled here. The small jobs have a partition
+// key and the large ones have none: other statements claim them.
 func TestEveryColumnSurvives(t *testing.T) {
 	t.Parallel()
-	const claims = "lease_expires_at lease_owner lease_token started_at state"
 	end := func(ending db.Ending) func(q *queue, job db.JobClaimRow) {
 		ending.Error = "e"
 		return func(q *queue, job db.JobClaimRow) { q.end(job, ending) }
@@ -92,15 +198,16 @@ func TestEveryColumnSurvives(t *testing.T) {
 		}
 	}
 	onRow := complete(func(c *db.Completion) { c.OnRow = true })
+	const suspended = "clear_reason lease_token position run_at state"
 	const over = "clear_reason finished_at lease_owner lease_token started_at state"
 	for name, walk := range map[string]struct {
 		keyless bool // what plainly succeeds has no unique key
 		do      func(q *queue, job db.JobClaimRow)
 		changes string // beside what waited
 	}{
-		"claimed":              {false, func(*queue, db.JobClaimRow) {}, claims},
+		"claimed":              {false, func(*queue, db.JobClaimRow) {}, claimChanges},
 		"reported":             {false, report, "checkpoint lease_expires_at lease_owner lease_token progress_message progress_percent progress_stage progressed_at started_at state"},
-		"to be cancelled":      {false, cancelled(func(*queue, db.JobClaimRow) {}), "cancel_requested_at " + claims},
+		"to be cancelled":      {false, cancelled(func(*queue, db.JobClaimRow) {}), "cancel_requested_at " + claimChanges},
 		"succeeded":            {true, complete(func(*db.Completion) {}), over},
 		"completed":            {false, onRow, over},
 		"with a result":        {false, complete(func(c *db.Completion) { c.Result = []byte(`1`) }), "clear_reason finished_at lease_owner lease_token result started_at state"},
@@ -125,12 +232,18 @@ func TestEveryColumnSurvives(t *testing.T) {
 		"retried by itself":   {false, reported(byItself("jobq.fail($1, $2, 'e', '0')")), "attempts checkpoint clear_reason last_error lease_token position run_at"},
 		"snoozed by itself":   {false, byItself("jobq.snooze($1, $2, '1 h')"), "clear_reason lease_token position run_at state"},
 		"cancelled by itself": {false, cancelled(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
-		"reported by itself":  {false, byItself("jobq.progress($1, $2, 1, 's', 'm'), jobq.checkpoint($1, $2, '2')"), "checkpoint " + claims + " progress_message progress_percent progress_stage progressed_at"},
-		"requeued":            {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
-		"requeued on a row":   {false, requeue(onRow), "clear_reason lease_token position run_at"},
-		"requeued as failed":  {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at"},
+		"sleeps":              {false, byItself("jobq.step_sleep($1, $2, 's', '1 h')"), suspended},
+		"reported, sleeps":    {false, reported(byItself("jobq.step_sleep($1, $2, 's', '1 h')")), "checkpoint " + suspended},
+		"waits for an event":  {false, byItself("jobq.step_wait($1, $2, 's')"), suspended},
+		"awaits a job": {false, func(q *queue, job db.JobClaimRow) {
+			q.exec("select jobq.step_await($1, $2, 's', array[jobq.enqueue('other', run_at => now() + interval '1 day')])", job.ID, runToken(job))
+		}, suspended},
+		"reported by itself": {false, byItself("jobq.progress($1, $2, 1, 's', 'm'), jobq.checkpoint($1, $2, '2')"), "checkpoint " + claimChanges + " progress_message progress_percent progress_stage progressed_at"},
+		"requeued":           {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
+		"requeued on a row":  {false, requeue(onRow), "clear_reason lease_token position run_at"},
+		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at"},
 	} {
-		for size, args := range map[string]string{"small": `{"a": 1}`, "large": `"` + string(slices.Repeat([]byte("x"), 5000)) + `"`} {
+		for size, args := range sizes {
 			t.Run(name+", "+size, func(t *testing.T) {
 				t.Parallel()
 				q := setUp(t)
@@ -138,23 +251,15 @@ func TestEveryColumnSurvives(t *testing.T) {
 				if walk.keyless {
 					key = nil
 				}
-				q.exec(everyColumn, args, key)
-				before := q.columns()
-				for column, value := range before {
-					if !slices.Contains([]string{
-						"position", "unique_key", "started_at", "finished_at", "lease_owner", "lease_expires_at", "cancel_requested_at",
-						"progressed_at", "progress_percent", "progress_stage", "progress_message", "result",
-					}, column) {
-						require.NotNil(t, value, "the test fills %s", column)
-					}
+				exchange, partitionKey := plain("a", 1), ""
+				if size == "small" {
+					exchange, partitionKey = keyed("a", 1), "p"
 				}
-				claimed := q.exchange(keyed("a", 1)).Keyed
-				require.Len(t, claimed, 1)
-				walk.do(q, claimed[0].JobClaimRow)
-				require.ElementsMatch(t, strings.Fields(walk.changes), changed(before, q.columns()))
-				apart, err := pgtest.ArgsApart(context.Background(), q.pool)
-				require.NoError(t, err)
-				require.Equal(t, apart, q.number("select count(*) from jobq.payload"))
+				id := q.everyColumn(args, key, partitionKey)
+				before := q.columns(id)
+				walk.do(q, onlyJob(t, q.exchange(exchange)))
+				require.ElementsMatch(t, strings.Fields(walk.changes), changed(before, q.columns(id)))
+				q.requireArgsAsSaid()
 			})
 		}
 	}

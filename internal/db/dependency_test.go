@@ -344,12 +344,13 @@ func TestColumnsOfOneCancelledWithItsParent(t *testing.T) {
 	t.Parallel()
 	changes := func(end string) []string {
 		q := setUp(t)
-		q.exec(everyColumn, `{"a": 1}`, "key")
+		key := "key"
+		id := q.everyColumn(sizes["small"], &key, "p")
 		q.exec("update jobq.pending set waits = true, position = null")
-		before := q.columns()
+		before := q.columns(id)
 		q.exec(end)
 		q.settle()
-		after := q.columns()
+		after := q.columns(id)
 		require.Equal(t, "cancelled", after["state"])
 		return changed(before, after)
 	}

@@ -56,8 +56,13 @@ insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts
 // in the audit. Of what is as small as the work in hand (leases, workers, stats
 // not yet rolled up), and of what is there to be pruned and promoted, there is as
 // much at each scale.
+//
+// The ids of jobs: up to 5 million available ones, from there on those that are gone; from 6 million
+// on those that wait for others, from 10 the scheduled ones, from 19 those that are due, from 20
+// those that have ended (from 30 with large args), from 40 those that run.
 func (q *queue) fillHistory(scale float64) {
 	q.Helper()
+	require.LessOrEqual(q, scale, scaleMax, "ids of one kind would reach those of the next")
 	ctx := context.Background()
 	conn, err := q.pool.Acquire(ctx)
 	require.NoError(q, err)
@@ -76,7 +81,7 @@ func (q *queue) fillHistory(scale float64) {
 		{`insert into jobq.pending (id, position, kind, queue)
 			select i, i, 'k' || i % 5, 'q' || i % 100 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{`insert into jobq.pending (id, position, run_at, kind, queue)
-			select 15000000 + i, null, now() - i * interval '1 ms', 'k', 'due' from generate_series(1, 20) i`, nil},
+			select 19000000 + i, null, now() - i * interval '1 ms', 'k', 'due' from generate_series(1, 20) i`, nil},
 		{fillEnded, []any{20_000_000, rows(27e5), 7, false}},
 		{fillEnded, []any{30_000_000, rows(3e5), 9, true}},
 		{fillRunning, nil},
@@ -135,7 +140,7 @@ func (q *queue) fillHistory(scale float64) {
 		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
 			select 20000000 + i / 5, now() - interval '7 days', now(), 1, now(), i % 5 + 1, 'step', 'step ' || i % 5, '1' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
-			select 1000000 + i / 5, now() - interval '10 days', now(), 1, now(), i % 5 + 1, 'step', 'step ' || i % 5, '1' from generate_series(1, 5000) i`, nil},
+			select 5000000 + i / 5, now() - interval '10 days', now(), 1, now(), i % 5 + 1, 'step', 'step ' || i % 5, '1' from generate_series(1, 5000) i`, nil},
 		{`insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name)
 			select 10000000 + i, now(), 0, now(), 1, 'event', 'w' || i % ($1::integer / 10) from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)

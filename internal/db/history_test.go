@@ -24,6 +24,8 @@ const (
 	// scaleDefault is enough for every plan that reads a whole table to be far
 	// beyond its bound: a tenth of what scale 1 has.
 	scaleDefault = 0.1
+	// scaleMax has 11 million jobs in the history.
+	scaleMax = 3.7
 )
 
 // historyCase is a statement with arguments, and how many buffers it may look
@@ -462,7 +464,8 @@ func (c historyCase) explain(t *testing.T, conn *pgxpool.Conn, index int, mode s
 // however much history and backlog there is: without statistics and with those that
 // autovacuum and the janitor make, with
 // plans made for any arguments and for these. JOBQ_PLAN_SCALE=1 has the full size,
-// which takes minutes and 3 GB of memory; without it there is a tenth.
+// which takes minutes and 3 GB of memory; without it there is a tenth. JOBQ_PLAN_SCALE=3.4
+// has 10 million jobs in the history, and needs three times as much.
 func TestPlansOfMuchHistory(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

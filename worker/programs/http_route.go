@@ -17,15 +17,16 @@ import (
 const presumeAfter = 5 * time.Second
 
 // route is what is known of a request's way to its server. net/http may try
-// again by itself, on another connection, when nothing was sent on the first.
-type route struct{ asked, dialled, connected atomic.Bool }
+// again by itself, on another connection, when nothing was sent on the first. A transport
+// of the caller's may tell nothing of it (tells is false).
+type route struct{ tells, dialled, connected atomic.Bool }
 
 // trace tells the route, and calls reached, which may be called several times,
 // when there is a connection.
 func (w *route) trace(reached func()) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			w.asked.Store(true)
+			w.tells.Store(true)
 			w.connected.Store(false)
 		},
 		DNSStart:     func(httptrace.DNSStartInfo) { w.dialled.Store(true) },
@@ -57,7 +58,7 @@ func (w *route) presume(try *breaker.Try) (stop func() bool) {
 // isUnreachable says that the request was surely never sent: there was no
 // connection for it, be it for want of an address, a listener, or a certificate.
 func (w *route) isUnreachable(err error) bool {
-	if w.asked.Load() {
+	if w.tells.Load() {
 		return !w.connected.Load()
 	}
 	var op *net.OpError // of a transport that does not tell
