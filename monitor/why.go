@@ -141,7 +141,9 @@ type ReasonFacts struct {
 	Session *ReasonLock `json:"session,omitempty"`
 
 	ArgsGone  bool  `json:"args_gone,omitempty"`  // so that it cannot be requeued
-	KeyHolder int64 `json:"key_holder,omitempty"` // an unfinished job with its unique key, likewise
+	KeyHolder int64 `json:"key_holder,omitempty"` // another job with its unique key, likewise
+	// KeyUntil is when the unique key will be free that the job, or KeyHolder, has although it is over.
+	KeyUntil *time.Time `json:"key_until,omitempty"`
 
 	LastID           int64 `json:"last_id,omitempty"`           // the last id that was given
 	RetentionSeconds int64 `json:"retention_seconds,omitempty"` // for how long jobs are kept that have ended

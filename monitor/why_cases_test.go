@@ -508,6 +508,14 @@ func claimedCases() []whyCase {
 			p.enqueue(jobq.EnqueueOptions{UniqueKey: "cat"})
 			return id
 		}, codes{monitor.ReasonCompleted}, nil, "while job 2 has its unique key"},
+		{"ended, and its unique key kept", func(p planted) int64 {
+			return p.InState(jobq.StateCompleted, jobq.EnqueueOptions{UniqueKey: "cat", UniqueFor: time.Hour})
+		}, codes{monitor.ReasonCompleted}, []string{"; it keeps its unique key until 2"}, "run it again: jobq requeue "},
+		{"ended, and its unique key kept by another that has ended", func(p planted) int64 {
+			id := p.InState(jobq.StateCompleted, jobq.EnqueueOptions{UniqueKey: "cat"})
+			p.InState(jobq.StateFailed, jobq.EnqueueOptions{UniqueKey: "cat", UniqueFor: time.Hour})
+			return id
+		}, codes{monitor.ReasonCompleted}, nil, " UTC: until then job 2 keeps its unique key, although it is over"},
 		{"deleted", func(p planted) int64 {
 			id := p.enqueue(jobq.EnqueueOptions{})
 			p.act(jobq.ActionDelete, id)

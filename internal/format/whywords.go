@@ -307,9 +307,14 @@ func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice stri
 			says += ", on " + f.Worker
 		}
 	}
+	if f.KeyHolder == 0 && f.KeyUntil != nil {
+		says += "; it keeps its unique key until " + clock(*f.KeyUntil)
+	}
 	switch {
 	case f.ArgsGone:
 		return says, "it cannot run again: its args are gone; add a new job"
+	case f.KeyHolder != 0 && f.KeyUntil != nil:
+		return says, fmt.Sprintf("it cannot run again before %s: until then job %d keeps its unique key, although it is over", clock(*f.KeyUntil), f.KeyHolder)
 	case f.KeyHolder != 0:
 		return says, fmt.Sprintf("it cannot run again while job %d has its unique key: jobq why %d", f.KeyHolder, f.KeyHolder)
 	}
