@@ -271,8 +271,7 @@ create function jobq.schedule_set(
   as $$
 declare
   new jobq.schedule;
-  problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata,
-    partition_key);
+  problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata);
 begin
   if problem is not null then -- before numbers are cut to the size of their columns
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
