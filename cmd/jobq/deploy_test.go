@@ -355,6 +355,53 @@ func TestSystemdUnits(t *testing.T) {
 	require.Contains(t, string(out), "jobq-broken.service:4: Unknown key", string(out))
 }
 
+// A release's archive has what docs/deploy.md installs from its folder, under those names.
+func TestArchive(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../../.goreleaser.yaml")
+	require.NoError(t, err)
+	var release struct {
+		Archives []struct {
+			Files []struct {
+				Source      string `yaml:"src"`
+				Destination string `yaml:"dst"`
+				StripParent bool   `yaml:"strip_parent"`
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(content, &release))
+	archived := []string{"jobq"}
+	for _, file := range release.Archives[0].Files {
+		if strings.HasPrefix(file.Source, "bin/release/") {
+			continue // made by make release-files
+		}
+		found, err := filepath.Glob("../../" + file.Source)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, file.Source)
+		for _, path := range found {
+			name := strings.TrimPrefix(path, "../../")
+			if file.StripParent {
+				name = filepath.Base(path)
+			}
+			archived = append(archived, filepath.Join(file.Destination, name))
+		}
+	}
+	page, err := os.ReadFile("../../docs/deploy.md")
+	require.NoError(t, err)
+	installed := []string{"roles.sql"}
+	require.Contains(t, string(page), " -f roles.sql\n")
+	for _, line := range regexp.MustCompile(`(?m)^    install -m \d+ (.+?)  +#|^    install -m \d+ (.+)$`).FindAllStringSubmatch(string(page), -1) {
+		files := strings.Fields(line[1] + line[2])
+		for _, name := range files[:len(files)-1] {
+			if files[0] != "-g" && !strings.HasSuffix(name, "environment") { // a reader's own
+				installed = append(installed, name)
+			}
+		}
+	}
+	require.Len(t, installed, 5, "roles.sql, jobq, two units, and the rules")
+	require.Subset(t, archived, installed)
+}
+
 // KEDA's query counts the jobs of the queue that wait and run, not those of other
 // queues or of later, and reads a bounded number of them.
 func TestKEDAQuery(t *testing.T) {

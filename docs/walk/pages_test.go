@@ -170,6 +170,7 @@ var pages = map[string]page{
 	},
 	"docs/deploy.md": {
 		ownServer: true,
+		before:    "mkdir prometheus && mv jobq.rules.yaml prometheus/",
 		replaced:  []string{"kubectl apply -f -", "grep -A 2 '^  groups:' | grep '^    - name: jobq'"},
 		rules: []rule{
 			{line: "export DATABASE_URL=", excused: "the walk has a database already"},
@@ -177,7 +178,7 @@ var pages = map[string]page{
 			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands and TestDockerfile read the files", all: true},
 			{line: "curl -fsS http://127.0.0.1:9400/readyz", excused: "needs the units; TestMetricsCommands asks the same of a worker and of jobq metrics", all: true},
 			{line: "scrape_configs:", excused: "needs a Prometheus; TestPromtool has the files read, and TestPrometheus scrapes a worker", all: true},
-			{line: "install -m 644 jobq.rules.yaml", excused: "changes this machine; TestPromtool has the rules read", all: true},
+			{line: "install -m 644 prometheus/jobq.rules.yaml", excused: "changes this machine; TestPromtool has the rules read", all: true},
 			{line: "curl -fsS http://127.0.0.1:9090", excused: "needs a Prometheus; the alert fires and ends in TestPrometheus", all: true},
 		},
 	},
