@@ -6,6 +6,7 @@ SHELL := bash
 SQLC := CGO_ENABLED=0 go tool -modfile=tools/go.mod sqlc
 GOFUMPT := go tool -modfile=tools/go.mod gofumpt
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
+VULN := go tool -modfile=tools/vuln/go.mod govulncheck
 
 .PHONY: help
 help: ## List the targets
@@ -24,10 +25,13 @@ release-files: ## Make the man pages and completions of a release, in bin/releas
 	go run ./cmd/jobq completion zsh > bin/release/completions/_jobq
 	go run ./cmd/jobq completion fish > bin/release/completions/jobq.fish
 
+# `make release-check GORELEASER=goreleaser` runs the one that is installed.
+GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.15.1
+
 .PHONY: release-check
-release-check: ## Build a release into dist/ without publishing it (goreleaser)
-	goreleaser check
-	goreleaser release --snapshot --clean --skip=sbom
+release-check: ## Build a release into dist/ without publishing it (goreleaser, which go builds first: minutes)
+	$(GORELEASER) check
+	$(GORELEASER) release --snapshot --clean --skip=sbom
 
 .PHONY: demo
 demo: ## Run the demo: real work, a killed worker, recovery
@@ -66,6 +70,13 @@ vet: ## go vet, also for the other systems that jobq builds on
 .PHONY: lint
 lint: ## golangci-lint, which also checks who may import whom
 	$(LINT) run ./...
+
+# The database of known vulnerabilities, or a copy of it: file:///…
+VULN_DB := https://vuln.go.dev
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what jobq links (govulncheck; needs the network)
+	$(VULN) -db $(VULN_DB) ./...
 
 .PHONY: bench
 bench: bench-peers ## Measure everything beside the peers, into bench/RESULTS.md (two hours)

@@ -145,7 +145,7 @@ func TestRulesAndDashboard(t *testing.T) {
 			} `yaml:"rules"`
 		} `yaml:"groups"`
 	}
-	decoder := yaml.NewDecoder(strings.NewReader(read(t, "../deploy/prometheus/jobq.rules.yaml")))
+	decoder := yaml.NewDecoder(strings.NewReader(read(t, rulesFile)))
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&rules))
 	require.Len(t, rules.Groups, 1)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
@@ -33,7 +34,10 @@ import (
 // prometheusVariable names the folder that has prometheus and promtool, where PATH has not.
 const prometheusVariable = "JOBQ_TEST_PROMETHEUS"
 
-const rulesFile = "../deploy/prometheus/jobq.rules.yaml"
+const (
+	rulesFile     = "../deploy/prometheus/jobq.rules.yaml"
+	rulesTestFile = "../deploy/prometheus/jobq.rules.test.yaml"
+)
 
 // prometheusProgram finds prometheus or promtool.
 func prometheusProgram(t *testing.T, name string) string {
@@ -49,15 +53,15 @@ func prometheusProgram(t *testing.T, name string) string {
 	return program
 }
 
-// prometheus is a real one that scrapes a server of the test.
-type prometheus struct {
+// scraper is a real Prometheus that scrapes a server of the test.
+type scraper struct {
 	*testing.T
 	address string
 }
 
 // startPrometheus starts one with the rules of deploy/, whose alerts do not wait: their
 // `for` is 0. A scrape may take the 5 s between two, so that a busy machine fails few.
-func startPrometheus(t *testing.T, target string) *prometheus {
+func startPrometheus(t *testing.T, target string) *scraper {
 	t.Helper()
 	folder := t.TempDir()
 	rules := regexp.MustCompile(`for: \d+m`).ReplaceAllString(read(t, rulesFile), "for: 0s")
@@ -75,7 +79,7 @@ func startPrometheus(t *testing.T, target string) *prometheus {
 		_ = command.Process.Kill()
 		_ = command.Wait() // it was killed
 	})
-	p := &prometheus{T: t}
+	p := &scraper{T: t}
 	address := regexp.MustCompile(`msg="Listening on" address=(127\.0\.0\.1:\d+)`)
 	require.Eventually(t, func() bool {
 		found := address.FindStringSubmatch(log.String())
@@ -112,7 +116,7 @@ type sample struct {
 }
 
 // ask sends a query, and says whether Prometheus could answer it.
-func (p *prometheus) ask(query string) (samples []sample, err error) {
+func (p *scraper) ask(query string) (samples []sample, err error) {
 	_, body := get(p.T, "http://"+p.address+"/api/v1/query?query="+url.QueryEscape(query))
 	var answer struct {
 		Status, Error string
@@ -128,7 +132,7 @@ func (p *prometheus) ask(query string) (samples []sample, err error) {
 }
 
 // await waits until a query has an answer that is not empty.
-func (p *prometheus) await(query string) (samples []sample) {
+func (p *scraper) await(query string) (samples []sample) {
 	p.Helper()
 	require.Eventually(p, func() bool {
 		var err error
@@ -139,7 +143,7 @@ func (p *prometheus) await(query string) (samples []sample) {
 }
 
 // awaitSilence waits until a query has an empty answer.
-func (p *prometheus) awaitSilence(query string) {
+func (p *scraper) awaitSilence(query string) {
 	p.Helper()
 	require.Eventually(p, func() bool {
 		samples, err := p.ask(query)
@@ -198,15 +202,60 @@ func TestPrometheus(t *testing.T) {
 	p.awaitSilence(firing)
 	// A busy machine can delay a scrape or a look at the database, and the alert of that then
 	// fires for a while, without its `for`.
-	for _, name := range []string{"JobqQueueLag", "JobqDatabaseAway", "JobqWorkerNotReady", "JobqNoJanitor"} {
+	for _, name := range []string{"JobqQueueLag", "JobqDatabaseAway", "JobqMetricsAway", "JobqWorkerNotReady", "JobqNoJanitor"} {
 		p.awaitSilence(`ALERTS{alertname="` + name + `", alertstate="firing"}`)
 	}
 }
 
-// The rules are what Prometheus takes for rules.
+// The rules and the configuration are what Prometheus takes for such. Each alert begins
+// after its `for` and ends, as jobq.rules.test.yaml has it by promtool's own clock; that
+// file has for each alert a time when it fires, and one before and after when it is silent.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command(prometheusProgram(t, "promtool"), "check", "rules", rulesFile).CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "SUCCESS: 6 rules found")
+	promtool := prometheusProgram(t, "promtool")
+	for _, test := range []struct{ kind, file, want string }{
+		{"check rules", rulesFile, "SUCCESS: 7 rules found"},
+		{"check config", "../deploy/prometheus/prometheus.yaml", "SUCCESS: 1 rule files found"},
+		{"test rules", rulesTestFile, "SUCCESS"},
+	} {
+		out, err := exec.Command(promtool, append(strings.Fields(test.kind), test.file)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), test.want)
+	}
+}
+
+// Every alert has a test of promtool's in which it fires at two times, and is silent
+// before and after them.
+func TestEveryAlertIsTested(t *testing.T) {
+	t.Parallel()
+	var rules struct {
+		Groups []struct{ Rules []struct{ Alert string } }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, rulesFile)), &rules))
+	var tested struct {
+		Tests []struct {
+			Times []struct {
+				Alert  string `yaml:"alertname"`
+				Alerts []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, rulesTestFile)), &tested))
+	stories := map[string]bool{}
+	for _, test := range tested.Tests {
+		story := map[string]string{}
+		for _, at := range test.Times {
+			if len(at.Alerts) > 0 {
+				story[at.Alert] += " fires"
+			} else {
+				story[at.Alert] += " silent"
+			}
+		}
+		for alert, told := range story {
+			stories[alert] = stories[alert] || told == " silent fires fires silent"
+		}
+	}
+	for _, rule := range rules.Groups[0].Rules {
+		require.True(t, stories[rule.Alert], "%s has no test in which it begins and ends", rule.Alert)
+	}
 }

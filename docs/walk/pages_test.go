@@ -170,10 +170,16 @@ var pages = map[string]page{
 	},
 	"docs/deploy.md": {
 		ownServer: true,
+		before:    "mkdir prometheus && mv jobq.rules.yaml prometheus/",
+		replaced:  []string{"kubectl apply -f -", "grep -A 2 '^  groups:' | grep '^    - name: jobq'"},
 		rules: []rule{
 			{line: "export DATABASE_URL=", excused: "the walk has a database already"},
 			{line: "useradd", excused: "changes this machine; TestDeployedCommands reads the units", all: true},
-			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands reads the files", all: true},
+			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands and TestDockerfile read the files", all: true},
+			{line: "curl -fsS http://127.0.0.1:9400/readyz", excused: "needs the units; TestMetricsCommands asks the same of a worker and of jobq metrics", all: true},
+			{line: "scrape_configs:", excused: "needs a Prometheus; TestPromtool has the files read, and TestPrometheus scrapes a worker", all: true},
+			{line: "install -m 644 prometheus/jobq.rules.yaml", excused: "changes this machine; TestPromtool has the rules read", all: true},
+			{line: "curl -fsS http://127.0.0.1:9090", excused: "needs a Prometheus; the alert fires and ends in TestPrometheus", all: true},
 		},
 	},
 	"docs/doctor.md": {
@@ -202,7 +208,8 @@ var pages = map[string]page{
 		{line: "connection = PG", file: "examples/languages/produce.rb"},
 		{line: "// One job.", file: "examples/languages/Produce.java"},
 	}},
-	"docs/limits.md": {rules: []rule{{line: "jobq undo 17", first: action17}}},
+	"docs/limits.md":  {rules: []rule{{line: "jobq undo 17", first: action17}}},
+	"docs/metrics.md": {rules: []rule{{line: "registry := prometheus.NewRegistry()", file: "metrics/otel_test.go"}}},
 	"docs/migrate.md": {
 		replaced: []string{"redis-cli --raw zrange schedule 0 -1 withscores", `printf '%s\n%s\n' '{"class": "HardJob", "queue": "default", "args": [1], "jid": "a"}' 1790000000.5`},
 		rules: []rule{

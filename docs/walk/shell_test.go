@@ -51,7 +51,7 @@ func newVisit(t *testing.T, binaries string, page page) *visit {
 		url = pgtest.URL(t)
 	}
 	v.pool = pgtest.Connect(t, url)
-	for file, content := range map[string]string{"roles.sql": readPage(t, "sql/roles.sql"), "args.json": `{"id": 7}`} {
+	for file, content := range map[string]string{"roles.sql": readPage(t, "sql/roles.sql"), "jobq.rules.yaml": readPage(t, "deploy/prometheus/jobq.rules.yaml"), "args.json": `{"id": 7}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(v.folder, file), []byte(content), 0o600))
 	}
 	v.env = []string{
