@@ -78,6 +78,43 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 	})
 }
 
+// The database is examined at intervals, whatever is scraped. When that fails, the last figures stay.
+func TestDoctorExaminesAtIntervals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls, fail := 0, false
+		ctx, stop := context.WithCancel(t.Context())
+		d := NewDoctor(func(context.Context) (Findings, error) {
+			if calls++; fail {
+				return Findings{}, errors.New("refused")
+			}
+			return Findings{Critical: calls, Warning: 2}, nil
+		}, time.Minute)
+		require.NotContains(t, scrape(t, d), "jobq_doctor")
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		synctest.Wait()
+		for range 3 {
+			text := scrape(t, d)
+			require.Contains(t, text, `jobq_doctor_findings{severity="critical"} 1`+"\n")
+			require.Contains(t, text, `jobq_doctor_findings{severity="warning"} 2`+"\n")
+			require.Contains(t, text, `jobq_doctor_findings{severity="note"} 0`+"\n")
+		}
+		require.Equal(t, 1, calls)
+		fail = true
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 1`+"\n")
+		fail = false
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		synctest.Wait()
+		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 3`+"\n")
+		stop()
+		running.Wait()
+	})
+}
+
 // The kinds beyond the first hundred share one label.
 func TestKindsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -61,8 +61,9 @@ func TestScrapes(t *testing.T) {
 	}, nil))
 	j, err := janitor.New(client, &janitor.Config{Logger: quiet})
 	require.NoError(t, err)
+	doctor := metrics.NewDoctor(func(context.Context) (metrics.Findings, error) { return metrics.Findings{Warning: 1}, nil }, time.Hour)
 	server := httptest.NewServer(metrics.Handler(func() []string { return w.Health().Problems() },
-		metrics.NewWorker(w), runs, metrics.NewJanitor(j), metrics.NewDatabase(monitor.New(client))))
+		metrics.NewWorker(w), runs, metrics.NewJanitor(j), metrics.NewDatabase(monitor.New(client)), doctor))
 	defer server.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	code, body := get(t, server.URL+"/readyz")
@@ -76,6 +77,7 @@ func TestScrapes(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
 	running.Go(func() { _ = j.Run(ctx) })
+	running.Go(func() { doctor.Run(ctx) })
 	defer running.Wait()
 	defer stop()
 	require.Eventually(t, func() bool {
@@ -89,7 +91,7 @@ func TestScrapes(t *testing.T) {
 	lines := []string{
 		`jobq_worker_runs_total{outcome="completed"} 1`, `jobq_worker_runs_total{outcome="failed"} 1`, `jobq_worker_claimed_total 2`,
 		`jobq_worker_run_seconds_count{kind="greeting",queue="default"} 2`, `jobq_worker_wait_seconds_count{kind="greeting",queue="default"} 2`,
-		`jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
+		`jobq_doctor_findings{severity="warning"} 1`, `jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
 		`jobq_queue_jobs{queue="waits",state="available"} 1`, `jobq_queue_slots{queue="default"} 10`,
 	}
 	var scraped string
