@@ -35,18 +35,20 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, hang, fail := 0, false, false
 		head := time.Now().Add(-time.Minute)
-		d := &Database{queues: func(ctx context.Context) ([]monitor.Queue, error) {
-			reads++
-			if hang {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			if fail {
-				return nil, errors.New("refused")
-			}
-			return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
-		}, minutes: func(context.Context, time.Duration) ([]monitor.Minute, error) { return nil, nil },
-			added: func(context.Context) (int64, error) { return 7, nil }}
+		d := &Database{
+			queues: func(ctx context.Context) ([]monitor.Queue, error) {
+				reads++
+				if hang {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				if fail {
+					return nil, errors.New("refused")
+				}
+				return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
+			}, minutes: func(context.Context, time.Duration) ([]monitor.Minute, error) { return nil, nil },
+			added: func(context.Context) (int64, error) { return 7, nil },
+		}
 		for range 10 {
 			text := scrape(t, d)
 			require.Contains(t, text, "jobq_up 1\n")
