@@ -28,23 +28,32 @@ var (
 		"Jobs that are waiting for others, scheduled, available or running, each counted up to a bound.", "queue", "state")
 	queueSlots  = gauge("jobq_queue_slots", "Slots of the workers that live and do not drain.", "queue")
 	queuePaused = gauge("jobq_queue_paused", "Whether the queue is paused.", "queue")
+	queueEnded  = counter("jobq_queue_ended_total",
+		"Runs that ended in all workers since this process first read the database. Lost ones are also retried, failed or cancelled.", "queue", "outcome")
+	jobsAdded = counter("jobq_jobs_added_total",
+		"Ids that new jobs were given, also those of transactions that rolled back and of duplicates.")
 )
 
 // Database is a collector of a database's figures, of at most 1000 queues. It
 // reads them with one bounded query, at most every 5 seconds, during a scrape. It is
 // safe for concurrent use.
 type Database struct {
-	queues func(context.Context) ([]monitor.Queue, error)
+	queues  func(context.Context) ([]monitor.Queue, error)
+	minutes func(context.Context, time.Duration) ([]monitor.Minute, error)
+	added   func(context.Context) (int64, error)
 
 	mu      sync.Mutex
 	last    reading
 	tried   time.Time
+	ends    ends
 	pending chan struct{} // closed when the reading under way has ended; nil while none is
 }
 
 // reading is what was last read.
 type reading struct {
 	queues []monitor.Queue
+	ended  []monitor.QueueStats
+	added  int64
 	at     time.Time // of the last success
 	up     bool
 }
@@ -52,11 +61,13 @@ type reading struct {
 // NewDatabase returns a collector of what the monitor can read. It does not talk
 // to the database. A scrape waits up to 2 seconds for it; if it does not answer,
 // the scrape has the last figures, and jobq_up is 0.
-func NewDatabase(m *monitor.Monitor) *Database { return &Database{queues: m.Queues} }
+func NewDatabase(m *monitor.Monitor) *Database {
+	return &Database{queues: m.Queues, minutes: m.Minutes, added: m.Added}
+}
 
 // Describe implements prometheus.Collector.
 func (d *Database) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range []metric{up, readAt, queueAge, queueJobs, queueSlots, queuePaused} {
+	for _, m := range []metric{up, readAt, queueAge, queueJobs, queueSlots, queuePaused, queueEnded, jobsAdded} {
 		to <- m.desc
 	}
 }
@@ -82,6 +93,14 @@ func (d *Database) Collect(to chan<- prometheus.Metric) {
 		queueSlots.send(to, float64(q.Slots), q.Name)
 		queuePaused.send(to, bit(q.PausedAt != nil), q.Name)
 	}
+	for _, q := range last.ended {
+		queueEnded.send(to, float64(q.Completed), q.Queue, "completed")
+		queueEnded.send(to, float64(q.Failed), q.Queue, "failed")
+		queueEnded.send(to, float64(q.Retried), q.Queue, "retried")
+		queueEnded.send(to, float64(q.Lost), q.Queue, "lost")
+		queueEnded.send(to, float64(q.Cancelled), q.Queue, "cancelled")
+	}
+	jobsAdded.send(to, float64(last.added))
 }
 
 // Problems says in words that the database cannot be read, for Handler; nil if it
@@ -124,11 +143,23 @@ func (d *Database) read(patience time.Duration) reading {
 func (d *Database) readNow() {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
+	d.mu.Lock()
+	span := d.ends.span(time.Since(d.last.at))
+	d.mu.Unlock()
 	queues, err := d.queues(ctx)
+	var minutes []monitor.Minute
+	if err == nil {
+		minutes, err = d.minutes(ctx, span)
+	}
+	var added int64
+	if err == nil {
+		added, err = d.added(ctx)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last.up = err == nil; err == nil {
-		d.last.queues, d.last.at = queues, time.Now()
+		d.ends.add(minutes)
+		d.last.queues, d.last.ended, d.last.added, d.last.at = queues, d.ends.copies(), added, time.Now()
 	}
 	close(d.pending)
 	d.pending = nil

@@ -35,20 +35,24 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, hang, fail := 0, false, false
 		head := time.Now().Add(-time.Minute)
-		d := &Database{queues: func(ctx context.Context) ([]monitor.Queue, error) {
-			reads++
-			if hang {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			if fail {
-				return nil, errors.New("refused")
-			}
-			return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
-		}}
+		d := &Database{
+			queues: func(ctx context.Context) ([]monitor.Queue, error) {
+				reads++
+				if hang {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				if fail {
+					return nil, errors.New("refused")
+				}
+				return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
+			}, minutes: func(context.Context, time.Duration) ([]monitor.Minute, error) { return nil, nil },
+			added: func(context.Context) (int64, error) { return 7, nil },
+		}
 		for range 10 {
 			text := scrape(t, d)
 			require.Contains(t, text, "jobq_up 1\n")
+			require.Contains(t, text, "jobq_jobs_added_total 7\n")
 			require.Contains(t, text, `jobq_queue_head_age_seconds{queue="q"} 60`+"\n")
 			require.Contains(t, text, `jobq_queue_jobs{queue="q",state="available"} 3`+"\n")
 		}
@@ -75,6 +79,77 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 		require.Contains(t, text, `jobq_queue_jobs{queue="q",state="available"} 3`+"\n", "the last figures")
 		time.Sleep(readTimeout) //nolint:forbidigo // the reading gives up
 		synctest.Wait()
+	})
+}
+
+// Sums by minute become counters that only grow: a minute that is read again counts for what has come since, what there was at the first
+// reading does not count, and after an outage all of it is read, each minute once.
+func TestEndsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+	minute := func(ago, completed, lost int) monitor.Minute {
+		return monitor.Minute{At: noon.Add(-time.Duration(ago) * time.Minute), QueueStats: monitor.QueueStats{Queue: "q", Completed: int64(completed), Lost: int64(lost)}}
+	}
+	var e ends
+	require.Equal(t, endsSpan, e.span(time.Hour))
+	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 5, 1)})
+	require.Equal(t, []monitor.QueueStats{{Queue: "q"}}, e.copies())
+	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 7, 1), minute(2, 1, 0)})
+	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 3}}, e.copies())
+	e.add([]monitor.Minute{minute(2, 1, 0)}) // those before are beyond the span
+	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 3}}, e.copies())
+	require.Equal(t, endsSpan+10*time.Minute, e.span(10*time.Minute))
+	require.Equal(t, endsSpanMax, e.span(24*time.Hour))
+	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 7, 2), minute(2, 4, 0), minute(0, 1, 0)})
+	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 7, Lost: 1}}, e.copies())
+	e.add([]monitor.Minute{minute(-3*60, 1, 0)})
+	require.Len(t, e.seen, 1, "old minutes are forgotten")
+	for i := range endsQueuesMax + 50 {
+		e.add([]monitor.Minute{{At: noon, QueueStats: monitor.QueueStats{Queue: fmt.Sprint("queue", i), Failed: 1}}})
+	}
+	totals := e.copies()
+	require.Len(t, totals, endsQueuesMax+1)
+	for _, total := range totals {
+		if total.Queue == "other" {
+			require.EqualValues(t, 51, total.Failed)
+		}
+	}
+}
+
+// The database is examined at intervals, whatever is scraped. When that fails, the last figures stay.
+func TestDoctorExaminesAtIntervals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls, fail := 0, false
+		ctx, stop := context.WithCancel(t.Context())
+		d := NewDoctor(func(context.Context) (Findings, error) {
+			if calls++; fail {
+				return Findings{}, errors.New("refused")
+			}
+			return Findings{Critical: calls, Warning: 2}, nil
+		}, time.Minute)
+		require.NotContains(t, scrape(t, d), "jobq_doctor")
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		synctest.Wait()
+		for range 3 {
+			text := scrape(t, d)
+			require.Contains(t, text, `jobq_doctor_findings{severity="critical"} 1`+"\n")
+			require.Contains(t, text, `jobq_doctor_findings{severity="warning"} 2`+"\n")
+			require.Contains(t, text, `jobq_doctor_findings{severity="note"} 0`+"\n")
+		}
+		require.Equal(t, 1, calls)
+		fail = true
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 1`+"\n")
+		fail = false
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		synctest.Wait()
+		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 3`+"\n")
+		stop()
+		running.Wait()
 	})
 }
 

@@ -61,8 +61,9 @@ func TestScrapes(t *testing.T) {
 	}, nil))
 	j, err := janitor.New(client, &janitor.Config{Logger: quiet})
 	require.NoError(t, err)
+	doctor := metrics.NewDoctor(func(context.Context) (metrics.Findings, error) { return metrics.Findings{Warning: 1}, nil }, time.Hour)
 	server := httptest.NewServer(metrics.Handler(func() []string { return w.Health().Problems() },
-		metrics.NewWorker(w), runs, metrics.NewJanitor(j), metrics.NewDatabase(monitor.New(client))))
+		metrics.NewWorker(w), runs, metrics.NewJanitor(j), metrics.NewDatabase(monitor.New(client)), doctor))
 	defer server.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	code, body := get(t, server.URL+"/readyz")
@@ -76,12 +77,14 @@ func TestScrapes(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
 	running.Go(func() { _ = j.Run(ctx) })
+	running.Go(func() { doctor.Run(ctx) })
 	defer running.Wait()
 	defer stop()
 	require.Eventually(t, func() bool {
 		code, _ := get(t, server.URL+"/readyz")
 		return code == http.StatusOK
 	}, patience, 5*time.Millisecond, "not ready")
+	get(t, server.URL+"/metrics") // from now on it counts what ends
 	jobtest.Enqueue(t, client, nil)
 	_, err = client.Enqueue(context.Background(), jobtest.Greeting{Name: "fail"}, nil)
 	require.NoError(t, err)
@@ -89,7 +92,8 @@ func TestScrapes(t *testing.T) {
 	lines := []string{
 		`jobq_worker_runs_total{outcome="completed"} 1`, `jobq_worker_runs_total{outcome="failed"} 1`, `jobq_worker_claimed_total 2`,
 		`jobq_worker_run_seconds_count{kind="greeting",queue="default"} 2`, `jobq_worker_wait_seconds_count{kind="greeting",queue="default"} 2`,
-		`jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
+		`jobq_doctor_findings{severity="warning"} 1`, `jobq_jobs_added_total 3`,
+		`jobq_queue_ended_total{outcome="completed",queue="default"} 1`, `jobq_queue_ended_total{outcome="failed",queue="default"} 1`, `jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
 		`jobq_queue_jobs{queue="waits",state="available"} 1`, `jobq_queue_slots{queue="default"} 10`,
 	}
 	var scraped string

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/doctor"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/metrics"
 )
 
 func newDoctorCommand(a *app) *cobra.Command {
@@ -67,6 +69,20 @@ func doctorResult(report *doctor.Report) error {
 
 func (a *app) examine(cmd *cobra.Command, client *jobq.Client) (*doctor.Report, error) {
 	return doctor.Run(cmd.Context(), doctor.Config{Pool: client.Pool(), Schema: client.Schema(), Sessions: client.Sessions()})
+}
+
+// findings is how much is wrong, for metrics.
+func (a *app) findings(cmd *cobra.Command, client *jobq.Client, log *slog.Logger) (metrics.Findings, error) {
+	report, err := a.examine(cmd, client)
+	if err != nil {
+		log.Info("the database was not examined", "error", err)
+		return metrics.Findings{}, err
+	}
+	counts := make(map[doctor.Severity]int)
+	for _, f := range report.Findings {
+		counts[f.Severity]++
+	}
+	return metrics.Findings{Critical: counts[doctor.Critical], Warning: counts[doctor.Warning], Note: counts[doctor.Note]}, nil
 }
 
 func (a *app) writeReport(out io.Writer, report *doctor.Report) error {

@@ -22,6 +22,9 @@ import (
 // metricsHeaderTimeout is how long a scraper may take to ask.
 const metricsHeaderTimeout = 5 * time.Second
 
+// doctorEveryMin keeps the checks of jobq doctor, which make connections of their own, from being a load.
+const doctorEveryMin = 10 * time.Second
+
 func addMetricsFlag(flags *pflag.FlagSet, address *string) {
 	flags.StringVar(address, "metrics-addr", "", "address such as :9400 at which to serve /metrics, /healthz and /readyz (default none); whoever reaches it may read")
 }
@@ -59,12 +62,13 @@ func workerMetrics(w *worker.Worker, runs *metrics.Runs, j *janitor.Janitor) htt
 
 func newMetricsCommand(a *app) *cobra.Command {
 	var address string
+	var doctorEvery time.Duration
 	var logging logFlags
 	command := &cobra.Command{
 		Use:   "metrics",
 		Short: "Serve the database's figures to Prometheus",
-		Long: `Serve the figures of the database at /metrics, for Prometheus: how long jobs wait, and
-how many. One such process for a database is enough; the role jobq_viewer may run it.
+		Long: `Serve the figures of the database at /metrics, for Prometheus: how long jobs wait, how
+many there are, and how much jobq doctor finds. One such process for a database is enough; the role jobq_viewer may run it.
 Workers and janitors have figures of their own: see their --metrics-addr.
 
 /healthz answers 200 while the process lives, /readyz 200 while the database answers.
@@ -77,22 +81,30 @@ docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTER
 			if err != nil {
 				return err
 			}
+			if doctorEvery != 0 && doctorEvery < doctorEveryMin {
+				return usagef("--doctor-every must be 0 or at least %s", doctorEveryMin)
+			}
 			client, err := a.uncheckedClient(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer client.Pool().Close()
 			database := metrics.NewDatabase(monitor.New(client))
-			stop, err := serveMetrics(cmd.Context(), "--addr", address, metrics.Handler(database.Problems, database), log)
+			examined := metrics.NewDoctor(func(context.Context) (metrics.Findings, error) { return a.findings(cmd, client, log) }, doctorEvery)
+			stop, err := serveMetrics(cmd.Context(), "--addr", address, metrics.Handler(database.Problems, database, examined), log)
 			if err != nil {
 				return err
 			}
 			defer stop()
+			if doctorEvery > 0 {
+				examined.Run(cmd.Context())
+			}
 			<-cmd.Context().Done()
 			return nil
 		},
 	}
 	command.Flags().StringVar(&address, "addr", ":9400", "address at which to serve")
+	durationVar(command.Flags(), &doctorEvery, "doctor-every", 10*time.Minute, "how often to make the checks of jobq doctor; 0 for never")
 	logging.add(command.Flags())
 	return command
 }

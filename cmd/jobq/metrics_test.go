@@ -38,7 +38,13 @@ func TestMetricsCommands(t *testing.T) {
 		require.Contains(t, body, test.want)
 		require.Contains(t, body, "\ngo_goroutines ")
 	}
-	_, stderr, code := invoke(t, "", "metrics", "--addr", address, "--database-url", url)
+	require.Eventually(t, func() bool { // fsync is off on the server of the tests, which is critical
+		_, body := fetch(t, "http://"+address+"/metrics")
+		return regexp.MustCompile(`(?m)^jobq_doctor_findings\{severity="critical"\} [1-9]`).MatchString(body)
+	}, patience, 10*time.Millisecond)
+	_, stderr, code := invoke(t, "", "metrics", "--doctor-every", "9s", "--database-url", url)
+	require.Equal(t, exitUsage, code, stderr)
+	_, stderr, code = invoke(t, "", "metrics", "--addr", address, "--database-url", url)
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "--addr "+address)
 }

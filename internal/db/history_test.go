@@ -308,7 +308,6 @@ func historyCases() []historyCase {
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},
 		{"ScheduleList", db.ScheduleList, "1000, '', 100", few, ""},
 		{"ScheduleTickList", db.ScheduleTickList, "'s1', 20", inHand, ""},
-		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, '', '', 0, null, '', '', 'ann'", few, ""},
 		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, 'key', '', 0, null, '', '', 'ann'", few, ""},
 		{"ExportJobs", db.ExportJobs, "(now() at time zone 'UTC')::date - 5, 20000000, 100", batch, ""},
 		{"ExportAttempts", db.ExportAttempts, "(now() at time zone 'UTC')::date - 5, 20000000, 0, '-infinity', 500", batch, ""},
@@ -324,7 +323,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "LaneMore AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "LaneMore AuditSnapshot JobsAdded JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 

@@ -110,6 +110,18 @@ func (q *Queries) FailuresByError(ctx context.Context, arg FailuresByErrorParams
 	return items, nil
 }
 
+const JobsAdded = `-- name: JobsAdded :one
+select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added
+`
+
+// JobsAdded is the highest id that a job was given, 0 for none yet.
+func (q *Queries) JobsAdded(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, JobsAdded)
+	var added int64
+	err := row.Scan(&added)
+	return added, err
+}
+
 const RunsSilent = `-- name: RunsSilent :many
 with usual as materialized (
   select s.kind, sum(s.run_seconds) / nullif(sum(s.completed + s.failed + s.retried - s.lost), 0) as seconds

@@ -223,6 +223,30 @@ func TestPlantedFaults(t *testing.T) { //nolint:tparallel // slots and the queue
 		config.Limits.NotifyQueueShare = 1e-9
 		require.Equal(t, []string{"notify-queue"}, found(examine(t, config)))
 	})
+	t.Run("standby", func(t *testing.T) {
+		url := c.database(t, "standby")
+		standby := pgtest.SocketURL(pgtest.StartStandby(t, c.server))
+		execute(t, url, "select pg_create_physical_replication_slot('replica')")
+		hold(t, standby, "begin isolation level repeatable read", "select 1")
+		for _, step := range []struct{ set, ready, says string }{
+			{"select 1", "select max(age(backend_xmin)) > 10 from pg_stat_activity where backend_type = 'walsender'", "the standby walreceiver (local) is in use and keeps the dead rows of the last "},
+			{"alter system set primary_slot_name = 'replica'", "select active and age(xmin) > 10 from pg_replication_slots where slot_name = 'replica'", `the replication slot "replica" is in use and keeps the dead rows of the last `},
+		} {
+			for _, sql := range []string{"alter system set hot_standby_feedback = on", "alter system set wal_receiver_status_interval = '1s'", step.set, "select pg_reload_conf()"} {
+				execute(t, standby, sql)
+			}
+			for range 20 {
+				execute(t, url, "select txid_current()")
+			}
+			await(t, url, step.ready)
+			config := doctor.Config{Pool: pgtest.Connect(t, url), Limits: doctor.Limits{XIDsHeld: 10}}
+			report := examine(t, config)
+			require.Equal(t, []string{"replication-slots"}, found(report), report.Findings)
+			require.Len(t, report.Findings, 1)
+			require.Contains(t, report.Findings[0].Problem, step.says)
+			require.Contains(t, report.Findings[0].Advice, "end the oldest query on the standby")
+		}
+	})
 }
 
 // A database with a janitor at work has no finding, nothing is skipped, and the

@@ -181,7 +181,8 @@ func checkPreparedTransactions(ctx context.Context, p *patient) (findings []Find
 	return findings, err
 }
 
-// checkReplicationSlots finds slots that nobody uses and that keep dead rows or WAL.
+// checkReplicationSlots finds slots that nobody uses and that keep dead rows or WAL, and
+// slots in use, and standbys without one, that keep the dead rows of many transactions.
 func checkReplicationSlots(ctx context.Context, p *patient) (findings []Finding, err error) {
 	type slot struct {
 		Name, Kind string
@@ -199,6 +200,9 @@ func checkReplicationSlots(ctx context.Context, p *patient) (findings []Finding,
 		return nil, err
 	}
 	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[slot])
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range slots {
 		if !s.Rows && s.Bytes <= p.limits.SlotBytes {
 			continue
@@ -215,6 +219,42 @@ func checkReplicationSlots(ctx context.Context, p *patient) (findings []Finding,
 			Severity: severity, Problem: fmt.Sprintf("the %s replication slot %q is not in use and keeps %s", s.Kind, s.Name, keeps),
 			Advice: fmt.Sprintf("start its consumer, or drop it: select pg_drop_replication_slot('%s'); max_slot_wal_keep_size bounds what it keeps", s.Name),
 		})
+	}
+	held, err := p.heldByReplication(ctx)
+	return append(findings, held...), err
+}
+
+// heldByReplication finds what keeps dead rows although it is in use. PostgreSQL counts that in
+// transactions: the age in time is not known.
+func (p *patient) heldByReplication(ctx context.Context) (findings []Finding, err error) {
+	type holder struct {
+		What    string
+		Logical bool
+		XIDs    int64
+	}
+	rows, err := p.tx.Query(ctx, `
+		select 'the replication slot "' || s.slot_name || '"', s.slot_type = 'logical', greatest(age(s.xmin), age(s.catalog_xmin))::bigint as xids
+		  from pg_replication_slots s
+		  where s.active and greatest(age(s.xmin), age(s.catalog_xmin)) > $1
+		union all
+		select format('the standby %s (%s)', coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(host(a.client_addr), 'local')), false, age(a.backend_xmin)
+		  from pg_stat_activity a
+		  where a.backend_type = 'walsender' and age(a.backend_xmin) > $1
+		order by xids desc
+		limit 10`, p.limits.XIDsHeld)
+	if err != nil {
+		return nil, err
+	}
+	holders, err := pgx.CollectRows(rows, pgx.RowToStructByPos[holder])
+	for _, h := range holders {
+		severity, keeps, advice := Warning, "dead rows", "end the oldest query on the standby, or bound such queries with statement_timeout there; or set hot_standby_feedback = off on it"
+		if h.Logical {
+			keeps, advice = "dead rows of the catalogs", "see why its consumer does not confirm what it has read"
+		}
+		if h.XIDs > 10*p.limits.XIDsHeld {
+			severity = Critical
+		}
+		findings = append(findings, Finding{Severity: severity, Problem: fmt.Sprintf("%s is in use and keeps the %s of the last %d transactions", h.What, keeps, h.XIDs), Advice: advice})
 	}
 	return findings, err
 }

@@ -76,6 +76,10 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
   group by s.minute, s.queue
   order by s.minute, s.queue;
 
+-- JobsAdded is the highest id that a job was given, 0 for none yet.
+-- name: JobsAdded :one
+select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added;
+
 -- FailuresByError groups the failures within the span by queue, kind and the
 -- pattern of the error, the most frequent groups first: those of the queue, the kind
 -- and the id given, where these are not empty. It reads at most the
