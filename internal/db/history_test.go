@@ -77,6 +77,13 @@ const manyHeads = `with q as (
   insert into jobq.lane_head (queue, key, job_id, lease_id)
     select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
 
+// heldJobs follows manyHeads: a job of each key waits behind its head.
+const heldJobs = `;
+  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 20000) i`
+
+// manyUnlimited gives a queue without a limit jobs of many keys.
+const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'q1', 'key ' || i from generate_series(1, 20000) i`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -199,6 +206,10 @@ func historyCases() []historyCase {
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
 		{"QueueList", db.QueueList, "1000", 4 * batch, ""},
+		{"KeyList of many full keys", db.KeyList, "10000, 'keys', 1000, '', 100", batch, manyKeys},
+		{"KeyList behind many keys", db.KeyList, "10000, 'keys', 1000, 'full 5', 100", 2 * batch, manyKeys},
+		{"KeyList of an order", db.KeyList, "10000, 'stops', 1000, '', 100", 3 * batch, manyHeads + heldJobs},
+		{"KeyList without a limit", db.KeyList, "10000, 'q1', 1000, '', 100", 10 * batch, manyUnlimited}, // all that runs of the queue
 		{"StatsByQueue", db.StatsByQueue, "'1 hour'", inHand, ""},
 		{"StatsByMinute", db.StatsByMinute, "'1 hour'", inHand, ""},
 		{"FailuresByError", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, ""},
