@@ -67,6 +67,10 @@ func screens() map[string]func(b *bench) {
 		},
 		"output": func(b *bench) { b.press(Jobs, Down, Open, Output) },
 		"queues": func(b *bench) { b.press(Queues, Down) },
+		"keys": func(b *bench) {
+			b.fake.queues[1].KeyLimit, b.fake.queues[1].KeyOrder = 1, jobq.KeyOrderHold
+			b.press(Queues, Keys, Down)
+		},
 		"limits": func(b *bench) {
 			b.fake.queues[1].Running, b.fake.queues[1].MaxRunning = 3, 3
 			b.fake.queues[1].Rate = &jobq.Rate{Jobs: 100, Period: time.Minute, Burst: 10}
