@@ -38,6 +38,7 @@ func TestKeysOfAQueue(t *testing.T) {
 
 	b.fake.keys = nil
 	b.press(Keys)
+	b.tick(time.Minute)
 	require.Contains(t, b.plain(), "no job with a partition key is available or runs")
 	b.press(Open)
 	require.Contains(t, b.plain(), "no key is selected")
@@ -57,5 +58,7 @@ func TestKeysOfAQueueThatGoes(t *testing.T) {
 	require.Contains(t, b.plain(), "no queue is selected")
 	b.fake.keys = []monitor.Key{{Key: "late", State: monitor.KeyReady, Available: 1, OldestRunAt: new(noon)}}
 	b.press(Back, Keys)
+	b.tick(time.Minute)
+	require.Contains(t, b.plain(), "Keys of default")
 	require.Contains(t, b.plain(), "> late")
 }

@@ -56,7 +56,7 @@ func (l *keyList) question() keysQuestion { return keysQuestion{l.queue, l.after
 
 // show begins with the first page of a queue's keys; "" shows none.
 func (l *keyList) show(queue string) {
-	l.queue, l.before, l.known = queue, nil, nil
+	l.queue, l.before = queue, nil
 	l.turn("", false)
 }
 
