@@ -91,8 +91,8 @@ func newFake() *fake {
 			monitor.Minute{At: at, QueueStats: monitor.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
 	}
 	f.failures = []monitor.Failure{
-		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Jobs: 960, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
-		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Jobs: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
+		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Failed: 960, Retrying: 61, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
+		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Failed: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
 	}
 	f.silent = []monitor.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
 	f.workers = []monitor.Worker{

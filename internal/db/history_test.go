@@ -84,6 +84,10 @@ const heldJobs = `;
 // manyUnlimited gives a queue without a limit jobs of many keys.
 const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'q1', 'key ' || i from generate_series(1, 20000) i`
 
+// manyRetrying adds jobs that have failed, some of them in the line and some that were requeued since.
+const manyRetrying = `insert into jobq.pending (id, kind, queue, position, last_error, attempts, run_at)
+  select 7000000 + i, 'k', 'q1', case when i % 3 = 0 then 7000000 + i end, 'e ' || i % 10, i % 2, now() from generate_series(1, 20000) i`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -215,6 +219,7 @@ func historyCases() []historyCase {
 		{"FailuresByError", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, ""},
 		{"FailuresByError of one group", db.FailuresByError, "'0a1b2c3d', 100, '90 days', 500, 'q1', 'k'", inHand, ""},
 		{"FailuresByError of all cancelled", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, "update jobq.run set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
+		{"FailuresByError of many that are to be tried again", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, manyRetrying},
 		{"RunsSilent", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", inHand, ""},
 		{"RunsSilent of all that run", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", 10 * batch, "update jobq.lease set claimed_at = now() - interval '2 hours'"},
 		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},

@@ -7,7 +7,7 @@
 -- that with 200 queues and a count_max of 10,000, each has 500. So it costs the
 -- same however many jobs and queues there are. The order of what is counted is
 -- for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx,
--- pending_waits_idx and run_unsuccessful_idx.
+-- pending_held_idx and run_unsuccessful_idx.
 -- name: QueueList :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
