@@ -359,6 +359,12 @@ func (f *fake) Bulk(_ context.Context, params operator.BulkParams) (operator.Bul
 	if params.Resume > 0 {
 		text = fmt.Sprintf("resume %d", params.Resume)
 	}
+	if params.Max > 0 {
+		text += fmt.Sprintf(" max %d", params.Max)
+	}
+	if params.RatePerSecond > 0 {
+		text += fmt.Sprintf(" %d/s", params.RatePerSecond)
+	}
 	f.written = append(f.written, text)
 	f.snapshot = params.Snapshot
 	progress := operator.BulkProgress{AuditID: 7, Done: len(f.jobs)}

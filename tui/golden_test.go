@@ -85,8 +85,10 @@ func screens() map[string]func(b *bench) {
 			b.fake.schedules = nil
 			b.press(Schedules)
 		},
-		"remove": func(b *bench) { b.press(Schedules, Remove) },
-		"errors": func(b *bench) { b.press(Errors) },
+		"remove":       func(b *bench) { b.press(Schedules, Remove) },
+		"errors":       func(b *bench) { b.press(Errors) },
+		"requeue-how":  func(b *bench) { b.press(Errors, Requeue) },
+		"requeue-rate": func(b *bench) { b.press(Errors, Requeue, "2", Accept) },
 		"audit": func(b *bench) {
 			b.fake.audit = []monitor.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},

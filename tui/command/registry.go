@@ -136,7 +136,7 @@ func listCommands() []*Command {
 
 func actionCommands() []*Command {
 	return []*Command{
-		{ID: Requeue, Keys: []string{"r"}, Title: "requeue", Help: "Let the job run again as soon as it can; on the Errors screen, all jobs of the group; undo takes it back", Screens: onFailed, Class: Reversible},
+		{ID: Requeue, Keys: []string{"r"}, Title: "requeue", Help: "Let the job run again as soon as it can; on the Errors screen, the jobs of the group: a sample, all at a rate, or all at once; undo takes it back", Screens: onFailed, Class: Reversible},
 		{ID: RequeueFromStep, Keys: []string{"R"}, Title: "from step", Help: "Let the job run again, and do a durable step again with all those after it", Screens: onJob, Class: Destructive},
 		{ID: Cancel, Keys: []string{"c"}, Title: "cancel", Help: "Cancel the job; asks when it runs", Screens: onBoth, Class: Reversible},
 		{ID: Edit, Drawn: true, Keys: []string{"e"}, Title: "edit", Help: "Change a job that waits, in your editor", Screens: onBoth, Class: Reversible},

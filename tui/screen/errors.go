@@ -107,7 +107,7 @@ func (s *ErrorList) Update(msg tea.Msg) tea.Msg {
 			s.asked++
 			return request.Tell{Text: "requeue: no job of the group is failed any more"}
 		}
-		return request.ActOnAll{Action: jobq.ActionRequeue, Filter: msg.match, Snapshot: msg.snapshot}
+		return requeueHow(request.ActOnAll{Action: jobq.ActionRequeue, Filter: msg.match, Snapshot: msg.snapshot})
 	}
 	return s.table.Update(msg)
 }
@@ -169,6 +169,42 @@ func (s *ErrorList) requeue() tea.Msg {
 		snapshot, err := r.BulkSnapshot(ctx, jobq.ActionRequeue, jobq.Filter{Match: text})
 		return groupCounted{text, snapshot, err}
 	}}
+}
+
+// How many jobs of a group are requeued as a sample, and how many a second of all unless told otherwise.
+const (
+	sampleMax  = 10
+	ratePerSec = 10
+)
+
+// requeueHow offers to try a sample first, or to requeue the jobs of a group slowly. A small group is asked about as it is.
+func requeueHow(all request.ActOnAll) tea.Msg {
+	if all.Snapshot.Count <= sampleMax {
+		return all
+	}
+	sample := all
+	sample.Max = sampleMax
+	jobs := format.Capped(all.Snapshot.Count)
+	return request.Later{Overlay: request.Choose{
+		Title: "requeue " + jobs + " jobs", Hint: "enter or a number: choose   esc: do nothing",
+		Items: []request.Item{
+			{Text: fmt.Sprintf("a sample: the newest %d, to see what becomes of them", sampleMax), Then: sample},
+			{Text: "all " + jobs + ", so many a second", Then: requeueRate(all)},
+			{Text: "all " + jobs + " at once", Then: all},
+		},
+	}}
+}
+
+// requeueRate asks how many jobs a second are to be requeued.
+func requeueRate(all request.ActOnAll) tea.Msg {
+	return request.Prompt{
+		Title: "requeue " + format.Capped(all.Snapshot.Count) + " jobs, so many a second", Note: "jobs a second", Text: format.PerSecond(ratePerSec),
+		Accept: func(text string) (_ tea.Msg, err error) {
+			slow := all
+			slow.Rate, err = format.ParsePerSecond(text)
+			return slow, err
+		},
+	}
 }
 
 // Selected is what can be copied and written to a file.
@@ -240,7 +276,9 @@ func (b *base) firstWords(f monitor.Failure) string {
 
 // failed is how many jobs of the group have failed for good, and whether there may be more; retrying is
 // how many are to be tried again.
-func (s *ErrorList) failed(f monitor.Failure) string { return format.OrMore(f.Failed, s.Facts.Errors.More) }
+func (s *ErrorList) failed(f monitor.Failure) string {
+	return format.OrMore(f.Failed, s.Facts.Errors.More)
+}
 
 func (s *ErrorList) retrying(f monitor.Failure) string {
 	return format.OrMore(f.Retrying, s.Facts.Errors.MoreRetrying)

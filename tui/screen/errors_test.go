@@ -101,7 +101,7 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	require.Equal(t, []tea.Msg{
 		request.Tell{Text: "requeue: no job of the group is failed any more"},
 		request.Tell{Text: "requeue: timed out"},
-		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: operator.BulkSnapshot{Count: 3}},
+		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: operator.BulkSnapshot{Count: 3}}, // too few for a sample
 	}, s.asked)
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{}})
 	require.Contains(t, s.text(), "no job has failed in 24h")
