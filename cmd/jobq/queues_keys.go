@@ -67,9 +67,11 @@ first ones of these are shown.`,
 			if err != nil {
 				return err
 			}
+			left := 0
 			if order != nil {
 				slices.SortStableFunc(keys.Keys, order)
-				keys.Keys = keys.Keys[:min(limit, len(keys.Keys))]
+				left = max(len(keys.Keys)-limit, 0)
+				keys.Keys = keys.Keys[:len(keys.Keys)-left]
 			}
 			if len(keys.Keys) == 0 && keys.Next == "" {
 				known, err := monitor.New(client).QueueKnown(cmd.Context(), query.Queue)
@@ -82,6 +84,9 @@ first ones of these are shown.`,
 			}
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), keys)
+			}
+			if left > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s more: --limit shows more\n", format.Count(left, "key"))
 			}
 			return writeKeys(cmd, keys, query)
 		}),

@@ -42,6 +42,8 @@ func TestQueuesKeys(t *testing.T) {
 	out, notes = command(exitOK, "queues keys default --limit 2")
 	require.NotContains(t, out, "c ")
 	require.Equal(t, "2 keys looked at; those behind them: jobq queues keys default --after b\n", notes)
+	_, notes = command(exitOK, "queues keys default --limit 2 --sort running")
+	require.Equal(t, "1 key more: --limit shows more\n", notes)
 	listed := func(line string) (keys []string) {
 		out, _ := command(exitOK, line)
 		var page monitor.Keys
