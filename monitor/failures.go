@@ -13,8 +13,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/storable"
 )
 
-// Failure is a group of jobs that have failed: those of one queue and kind, for
-// the same reason.
+// Failure is a group of jobs that have failed, for good or until they are tried again: those of one
+// queue and kind, for the same reason.
 type Failure struct {
 	// ID is made of Queue, Kind and Error, and so is the same whenever, and wherever,
 	// the group is looked at: 8 hexadecimal digits.
@@ -23,30 +23,44 @@ type Failure struct {
 	Kind  string `json:"kind"`
 	// Error is what the errors have in common: the first 60 characters of the first
 	// line, with # for numbers, ids, addresses and what is in quotes.
-	Error   string    `json:"error"`
-	Jobs    int64     `json:"jobs"`
-	First   time.Time `json:"first"`   // when the first of them failed
-	Last    time.Time `json:"last"`    // and the last
+	Error string `json:"error"`
+	// Failed have failed for good, within the span. Retrying have failed and are to be tried again: they are
+	// scheduled, or in the line. Those that run just now are in neither.
+	Failed   int64 `json:"failed"`
+	Retrying int64 `json:"retrying"`
+	// First and Last are when the first and the last of them have failed for good. Zero when
+	// none has.
+	First   time.Time `json:"first,omitzero"`
+	Last    time.Time `json:"last,omitzero"`
 	Example int64     `json:"example"` // the id of the newest
 }
 
-// Filter is the filter that finds the jobs of the group, whenever they failed.
-func (f Failure) Filter() string {
-	var query filter.Query
-	return query.And(filter.Equal("state", string(jobq.StateFailed)), filter.Equal("queue", f.Queue), filter.Equal("kind", f.Kind), filter.Reason(f.Error)).String()
+// Filter is the filter that finds the jobs of the group that have failed for good, whenever they did.
+func (f Failure) Filter() string { return f.filter(filter.Equal("state", string(jobq.StateFailed))) }
+
+// RetryFilter is the filter that finds those that are to be tried again.
+func (f Failure) RetryFilter() string {
+	return f.filter(filter.Equal("state", string(jobq.StateScheduled), string(jobq.StateAvailable)), filter.Term{Field: "attempts", Op: ">", Values: []filter.Value{{Text: "0"}}})
 }
 
-// Failures are the jobs that have failed within a span, in groups.
+func (f Failure) filter(states ...filter.Term) string {
+	var query filter.Query
+	return query.And(append(states, filter.Equal("queue", f.Queue), filter.Equal("kind", f.Kind), filter.Reason(f.Error))...).String()
+}
+
+// Failures are the jobs that have failed within a span, and those that are to be tried again, in groups.
 type Failures struct {
 	Groups []Failure `json:"groups"` // the most frequent first
-	// More says that not all failures within the span were looked at: there may be
-	// more jobs in each group, and other groups.
-	More bool `json:"more,omitempty"`
+	// More says that not all failures within the span were looked at: more jobs of each group may have
+	// failed, and there may be other groups. MoreRetrying says the same of those that are to be tried again.
+	More         bool `json:"more,omitempty"`
+	MoreRetrying bool `json:"more_retrying,omitempty"`
 	// Left is how many groups were found beside these.
 	Left int64 `json:"left,omitempty"`
 }
 
-// FailuresMax is how many jobs that did not succeed Failures looks at.
+// FailuresMax is how many jobs that did not succeed Failures looks at, the last ones, and how many that have failed and
+// are to be tried again: those with the highest ids.
 const FailuresMax = 10_000
 
 // FailureGroupsMax is the most groups that one call returns.
@@ -57,15 +71,15 @@ const failureGroups = 100
 
 // FailureQuery says which groups of failures are wanted. What is empty chooses nothing.
 type FailureQuery struct {
-	Span  time.Duration // how far back; needed, and positive
+	Span  time.Duration // how far back jobs have failed for good; needed, and positive
 	Queue string
 	Kind  string
 	ID    string // of one group
 	Limit int    // groups, 1 to 1000; 0 means 100
 }
 
-// Failures groups the failures within the span, most frequent first: those among
-// the last FailuresMax jobs that did not succeed. ErrInvalid if the span or the limit
+// Failures groups the failures within the span, and the jobs that have failed and are to be tried
+// again, most frequent first. Of each it looks at FailuresMax jobs at most. ErrInvalid if the span or the limit
 // is beyond its bounds.
 func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, error) {
 	limit := cmp.Or(query.Limit, failureGroups)
@@ -89,11 +103,15 @@ func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, e
 	}
 	failures := Failures{Groups: make([]Failure, 0, len(rows))}
 	for _, row := range rows {
-		failures.More = row.Looked >= FailuresMax
+		failures.More, failures.MoreRetrying = row.Looked >= FailuresMax, row.LookedAgain >= FailuresMax
 		if row.ID == "" { // there is no group
 			break
 		}
-		failures.Groups = append(failures.Groups, Failure{row.ID, row.Queue, row.Kind, row.Error, row.Jobs, row.First.Time.UTC(), row.Last.Time.UTC(), row.Example})
+		group := Failure{ID: row.ID, Queue: row.Queue, Kind: row.Kind, Error: row.Error, Failed: row.Failed, Retrying: row.Retrying, Example: row.Example}
+		if row.Failed > 0 {
+			group.First, group.Last = row.First.Time.UTC(), row.Last.Time.UTC()
+		}
+		failures.Groups = append(failures.Groups, group)
 		failures.Left = row.Groups - int64(len(rows))
 	}
 	return failures, nil

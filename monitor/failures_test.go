@@ -46,14 +46,14 @@ func TestFailureGroups(t *testing.T) {
 	require.Len(t, failures.Groups, len(groups))
 	require.False(t, failures.More)
 	require.Zero(t, failures.Left)
-	require.EqualValues(t, 3, failures.Groups[0].Jobs, "the most frequent is first")
+	require.EqualValues(t, 3, failures.Groups[0].Failed, "the most frequent is first")
 	for _, f := range failures.Groups {
 		page, err := w.Client.List(ctx, jobq.Filter{Match: f.Filter() + " age:<1h"})
 		require.NoError(t, err, f.Filter())
-		require.Len(t, page.Jobs, int(f.Jobs), f.Filter())
+		require.Len(t, page.Jobs, int(f.Failed), f.Filter())
 		require.Equal(t, f.Example, page.Jobs[0].ID, f.Filter())
 		require.Equal(t, *page.Jobs[0].FinishedAt, f.Last)
-		require.Equal(t, *page.Jobs[f.Jobs-1].FinishedAt, f.First)
+		require.Equal(t, *page.Jobs[f.Failed-1].FinishedAt, f.First)
 		for _, job := range page.Jobs {
 			require.Equal(t, [2]string{f.Queue, f.Kind}, [2]string{job.Queue, job.Kind})
 		}
@@ -62,7 +62,74 @@ func TestFailureGroups(t *testing.T) {
 	require.NoError(t, err)
 	failures, err = w.Monitor.Failures(ctx, monitor.FailureQuery{Span: time.Hour})
 	require.NoError(t, err)
-	require.Len(t, failures.Groups, len(groups)-1, "what was requeued has not failed any more")
+	require.Len(t, failures.Groups, len(groups))
+	require.Equal(t, [2]int64{0, 3}, [2]int64{failures.Groups[0].Failed, failures.Groups[0].Retrying}, "what was requeued is to be tried again")
+}
+
+// Jobs that have failed and are to be tried again are in the groups of those that have failed for good in
+// the same way, or in groups of their own; and a filter finds them. What was requeued, or runs, is not among them.
+func TestFailureGroupsOfRetries(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := jobtest.NewWorker(t)
+	retry := func(kind, reason string, delay time.Duration) int64 {
+		job := w.Run("q", kind)
+		answer, err := w.Schema.Exchange(ctx, w.Client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
+			Slot: jobtest.At(job), Outcome: string(jobq.OutcomeFailed), Error: reason, Delay: db.DelayOf(delay), Started: true,
+		}}})
+		require.NoError(t, err)
+		require.Len(t, answer.Ended, 1)
+		return job.ID
+	}
+	groups := func(query monitor.FailureQuery) monitor.Failures {
+		t.Helper()
+		query.Span = time.Hour
+		failures, err := w.Monitor.Failures(ctx, query)
+		require.NoError(t, err)
+		return failures
+	}
+	w.Fail("q", "A", "user 1: gone")
+	both := []int64{retry("A", "user 2: gone", time.Hour), retry("A", "user 3: gone", 2*time.Hour)}
+	alone := retry("B", "timeout", time.Hour)
+	_, err := w.Client.Pool().Exec(ctx, "update jobq.pending set run_at = now(), position = nextval('jobq.position_seq') where id = $1", both[0])
+	require.NoError(t, err)
+
+	again := w.Fail("q", "C", "requeued")
+	require.NoError(t, jobtest.Requeue(w.Client, again))
+	waits := retry("E", "waits for others", time.Hour)
+	_, err = w.Client.Pool().Exec(ctx, "update jobq.pending set waits = true where id = $1", waits)
+	require.NoError(t, err)
+	runs := retry("D", "runs", 0)
+	answer, err := w.Schema.Exchange(ctx, w.Client.Pool(), db.Exchange{Owner: "w", Claim: &db.JobClaimParams{Lease: db.Interval(time.Hour), Owner: "w", Queue: "q", Kinds: []string{"D"}, JobCount: 1}})
+	require.NoError(t, err)
+	require.Len(t, answer.Claimed, 1)
+	require.Equal(t, runs, answer.Claimed[0].ID)
+
+	failures := groups(monitor.FailureQuery{})
+	require.Len(t, failures.Groups, 3, "%v", failures.Groups)
+	first, second, third := failures.Groups[0], failures.Groups[1], failures.Groups[2]
+	require.Equal(t, []any{"A", "user #: gone", int64(1), int64(2), both[1]}, []any{first.Kind, first.Error, first.Failed, first.Retrying, first.Example})
+	require.Equal(t, first.First, first.Last, "of the one that has failed for good")
+	require.Equal(t, monitor.Failure{ID: second.ID, Queue: "q", Kind: "B", Error: "timeout", Retrying: 1, Example: alone}, second)
+	require.Equal(t, []any{"C", int64(0), int64(1), again}, []any{third.Kind, third.Failed, third.Retrying, third.Example})
+	require.Equal(t, []monitor.Failure{second}, groups(monitor.FailureQuery{ID: second.ID}).Groups)
+	require.Equal(t, []monitor.Failure{second}, groups(monitor.FailureQuery{Kind: "B"}).Groups)
+	require.False(t, failures.More || failures.MoreRetrying)
+	for _, group := range failures.Groups {
+		page, err := w.Client.List(ctx, jobq.Filter{Match: group.RetryFilter()})
+		require.NoError(t, err, group.RetryFilter())
+		require.Len(t, page.Jobs, int(group.Retrying), group.RetryFilter())
+	}
+
+	_, err = w.Client.Pool().Exec(ctx, `
+		insert into jobq.pending (kind, queue, position, last_error, attempts)
+		select 'A', 'q', null, 'user 4: gone', case when i = 1 then 1 else 0 end from generate_series(1, $1) i`, monitor.FailuresMax)
+	require.NoError(t, err)
+	failures = groups(monitor.FailureQuery{})
+	require.True(t, failures.MoreRetrying)
+	require.False(t, failures.More)
+	require.Len(t, failures.Groups, 1, "the newest are looked at")
+	require.Equal(t, [2]int64{1, 1}, [2]int64{failures.Groups[0].Failed, failures.Groups[0].Retrying})
 }
 
 // That not all jobs were looked at is told also where none of those that were is wanted.

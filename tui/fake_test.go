@@ -59,6 +59,7 @@ type fake struct {
 	jobs      []*jobq.Job
 	audit     []monitor.AuditEntry
 	schedules []monitor.Schedule
+	keys      []monitor.Key         // of every queue
 	ticks     []monitor.Tick        // of every schedule
 	steps     []monitor.Step        // of every job
 	err       error                 // of every query
@@ -90,8 +91,8 @@ func newFake() *fake {
 			monitor.Minute{At: at, QueueStats: monitor.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
 	}
 	f.failures = []monitor.Failure{
-		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Jobs: 960, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
-		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Jobs: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
+		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Failed: 960, Retrying: 61, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
+		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Failed: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
 	}
 	f.silent = []monitor.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
 	f.workers = []monitor.Worker{
@@ -99,6 +100,12 @@ func newFake() *fake {
 		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
 	}
 	f.schedules, f.ticks = someSchedules()
+	f.keys = []monitor.Key{
+		{Key: "customer-17", State: monitor.KeyFull, Available: monitor.KeyAvailableMax, Running: 1, OldestRunAt: new(noon.Add(-time.Hour)), Head: 48213911, HeadState: "running"},
+		{Key: "customer-18", State: monitor.KeyHeld, Available: 12, OldestRunAt: new(noon.Add(-3 * time.Minute)), Head: 48213904, HeadState: "retry", HeadUntil: new(noon.Add(42 * time.Second))},
+		{Key: "customer-2", State: monitor.KeyIdle, Running: 1},
+		{Key: "müller & söhne", State: monitor.KeyReady, Available: 3, OldestRunAt: new(noon.Add(-2 * time.Second))},
+	}
 	kinds := []string{"SendInvoice", "SendReceipt", "SendDigest"}
 	for i := range 250 {
 		started, finished := noon.Add(-time.Duration(3*i+2)*time.Second-112*time.Millisecond), noon.Add(-time.Duration(3*i+2)*time.Second)
@@ -123,6 +130,21 @@ func (f *fake) Minutes(context.Context, time.Duration) ([]monitor.Minute, error)
 func (f *fake) Failures(context.Context, monitor.FailureQuery) (monitor.Failures, error) {
 	return monitor.Failures{Groups: f.failures}, f.err
 }
+
+// Keys has pages of three.
+func (f *fake) Keys(_ context.Context, query monitor.KeyQuery) (keys monitor.Keys, err error) {
+	for _, key := range f.keys {
+		switch {
+		case key.Key <= query.After:
+		case len(keys.Keys) < 3:
+			keys.Keys = append(keys.Keys, key)
+		default:
+			keys.Next = keys.Keys[2].Key
+		}
+	}
+	return keys, f.err
+}
+
 func (f *fake) Silent(context.Context) ([]monitor.SilentRuns, error) { return f.silent, f.err }
 func (f *fake) Kinds(context.Context) ([]monitor.Kind, error)        { return nil, f.err }
 func (f *fake) Workers(context.Context) ([]monitor.Worker, error)    { return f.workers, f.err }
@@ -336,6 +358,12 @@ func (f *fake) Bulk(_ context.Context, params operator.BulkParams) (operator.Bul
 	text := fmt.Sprintf("bulk %s %s", params.Action, params.Filter.Match)
 	if params.Resume > 0 {
 		text = fmt.Sprintf("resume %d", params.Resume)
+	}
+	if params.Max > 0 {
+		text += fmt.Sprintf(" max %d", params.Max)
+	}
+	if params.RatePerSecond > 0 {
+		text += fmt.Sprintf(" %d/s", params.RatePerSecond)
 	}
 	f.written = append(f.written, text)
 	f.snapshot = params.Snapshot

@@ -67,6 +67,10 @@ func screens() map[string]func(b *bench) {
 		},
 		"output": func(b *bench) { b.press(Jobs, Down, Open, Output) },
 		"queues": func(b *bench) { b.press(Queues, Down) },
+		"keys": func(b *bench) {
+			b.fake.queues[1].KeyLimit, b.fake.queues[1].KeyOrder = 1, jobq.KeyOrderHold
+			b.press(Queues, Keys, Down)
+		},
 		"limits": func(b *bench) {
 			b.fake.queues[1].Running, b.fake.queues[1].MaxRunning = 3, 3
 			b.fake.queues[1].Rate = &jobq.Rate{Jobs: 100, Period: time.Minute, Burst: 10}
@@ -81,8 +85,10 @@ func screens() map[string]func(b *bench) {
 			b.fake.schedules = nil
 			b.press(Schedules)
 		},
-		"remove": func(b *bench) { b.press(Schedules, Remove) },
-		"errors": func(b *bench) { b.press(Errors) },
+		"remove":       func(b *bench) { b.press(Schedules, Remove) },
+		"errors":       func(b *bench) { b.press(Errors) },
+		"requeue-how":  func(b *bench) { b.press(Errors, Requeue) },
+		"requeue-rate": func(b *bench) { b.press(Errors, Requeue, "2", Accept) },
 		"audit": func(b *bench) {
 			b.fake.audit = []monitor.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},

@@ -28,6 +28,7 @@ var (
 	Wide, Times, Mouse       = command.Key(command.Wide), command.Key(command.Times), command.Key(command.Mouse)
 	Why                      = command.Key(command.Why)
 	Tree                     = command.Key(command.Tree)
+	Keys                     = command.Key(command.PartitionKeys)
 )
 
 // The answers to questions. No is any key but one.

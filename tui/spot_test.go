@@ -34,7 +34,7 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b.tick(3 * time.Second) // by now it is known which queues have failures
 	b.fake.queues[0].HeadRunAt = &noon
 	first := b.selected().Queue.Name
-	b.fake.failures = []monitor.Failure{{Queue: "default", Error: "new", Jobs: 9}}
+	b.fake.failures = []monitor.Failure{{Queue: "default", Error: "new", Failed: 9}}
 	b.tick(10 * time.Second)
 	require.Equal(t, first, b.selected().Queue.Name)
 }

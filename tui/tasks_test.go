@@ -56,7 +56,7 @@ func tasks() []task {
 		{what: "Let a failed job run again", seen: "The row says what it is now, and `u` is named; if it fails again at once, its new error follows within seconds", keys: []string{Jobs, Requeue}, writes: []string{"requeue " + first}},
 		{what: "Take that back", seen: "How the job is now, or why it was left alone: it has run meanwhile. Seen with jobs that waited in a paused queue", keys: []string{Jobs, Requeue, Undo}, writes: []string{"requeue " + first, "undo 1"}},
 		{
-			what: "Let all jobs that failed with one error run again", seen: "The question has the whole filter and the command at every size; then how many were changed, and the group is gone until they fail again", keys: []string{Errors, Requeue, "250", Accept},
+			what: "Let all jobs that failed with one error run again", seen: "The question has the whole filter and the command at every size; then how many were changed, and the group counts them as retrying until they have run", keys: []string{Errors, Requeue, "3", "250", Accept},
 			writes: []string{`bulk requeue state:failed queue:email kind:SendInvoice err:="smtp 421 4.7.0 rate limited" age:<1d`},
 		},
 		{what: "Pause a queue and say why", seen: "Who paused it, when and why, below the list; at 80 columns the list itself may have room only for the mark `‖`", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},

@@ -114,9 +114,11 @@ func (b *bulkFlags) limit(cmd *cobra.Command, params *operator.BulkParams) (err 
 	}
 	params.Max = b.max
 	if given("rate") {
-		params.RatePerSecond, err = parseRate(b.rate)
+		if params.RatePerSecond, err = format.ParsePerSecond(b.rate); err != nil {
+			return usagef("--rate %q: %s", b.rate, err)
+		}
 	}
-	return err
+	return nil
 }
 
 // workThrough runs an action by filter, or goes on with one, and says how far
@@ -175,15 +177,6 @@ func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
 		return usagef("nothing was done")
 	}
 	return nil
-}
-
-// parseRate reads 100/s, or just 100.
-func parseRate(text string) (int, error) {
-	rate, err := strconv.Atoi(strings.TrimSuffix(text, "/s"))
-	if err != nil || rate < 1 {
-		return 0, usagef("--rate %q: jobs a second, such as 100/s", text)
-	}
-	return rate, nil
 }
 
 // wouldAct says how many of the jobs named an action would be about.

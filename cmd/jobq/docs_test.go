@@ -48,6 +48,8 @@ func TestCLIDocs(t *testing.T) {
 		{"A job that has ended, in `jobq wait` and `jobq enqueue --wait --json`", jobq.Ended{}},
 		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
 		{"A queue, in `jobq stats --json` and `jobq queues list --json`", monitor.Queue{}},
+		{"`jobq queues keys NAME --json`", monitor.Keys{}},
+		{"A partition key, in `jobq queues keys NAME --json`", monitor.Key{}},
 		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
 		{"A kind, in `jobq kinds list --json`", monitor.Kind{}},
 		{"What came of `jobq kinds pause|resume --json`", kindChanged{}},

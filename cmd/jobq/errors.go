@@ -29,25 +29,29 @@ const (
 // failureShown is what "errors show --json" writes.
 type failureShown struct {
 	monitor.Failure
-	Filter string           `json:"filter"`                // that finds the jobs of the group
-	Newest []int64          `json:"newest"`                // ids of the newest jobs
-	Runs   int              `json:"example_runs"`          // of the example
-	Run    *monitor.Attempt `json:"example_run,omitempty"` // the last of them
+	Filter      string           `json:"filter"`                // that finds those of its jobs that have failed for good
+	RetryFilter string           `json:"retry_filter"`          // and those that are to be tried again
+	Newest      []int64          `json:"newest"`                // ids of the newest that have failed for good; where none has, of the others
+	Runs        int              `json:"example_runs"`          // of the example
+	Run         *monitor.Attempt `json:"example_run,omitempty"` // the last of them
 }
 
 func newErrorsCommand(a *app) *cobra.Command {
 	var query monitor.FailureQuery
 	command := &cobra.Command{
 		Use:   "errors",
-		Short: "Show why jobs have failed, in groups; requeue a group",
-		Long: `Show why jobs have failed: in groups of one queue, kind and error, the most frequent first.
+		Short: "Show why jobs fail, in groups; requeue a group",
+		Long: `Show why jobs fail: in groups of one queue, kind and error, the most frequent first. FAILED have
+failed for good, within --since. RETRYING have failed and are to be tried again, whenever they failed:
+they are scheduled or available. FIRST and LAST are about FAILED.
+
 Errors count as the same when their first lines differ in numbers, ids, addresses and
 quoted texts alone; a # stands for those. What follows code, status, errno, signal,
 SQLSTATE, HTTP or SMTP counts as it is.
 
 A group has an id, which stays the same: "jobq errors show" and "jobq errors requeue" take it.
-At most the last ` + format.Number(monitor.FailuresMax) + ` jobs that did not succeed are looked at; a + after a number says that
-there may be more. Jobs that will be tried again have not failed.`,
+At most the last ` + format.Number(monitor.FailuresMax) + ` jobs that did not succeed are looked at, and the newest ` + format.Number(monitor.FailuresMax) + ` of those that are to be
+tried again; a + after a number says that there may be more.`,
 		Example: `  jobq errors
   jobq errors --queue email --since 7d
   jobq errors show 3f2a9c1e
@@ -94,14 +98,19 @@ func checkSince(query monitor.FailureQuery) error {
 func writeFailures(cmd *cobra.Command, failures monitor.Failures, query monitor.FailureQuery) error {
 	notes := cmd.ErrOrStderr()
 	switch {
-	case len(failures.Groups) == 0 && failures.More: // said below
+	case len(failures.Groups) == 0 && (failures.More || failures.MoreRetrying): // said below
 		fmt.Fprintln(notes, "no such job was found")
 	case len(failures.Groups) == 0:
-		fmt.Fprintf(notes, "no such job has failed in the last %s\n", when.FormatDuration(query.Span))
+		fmt.Fprintf(notes, "no such job has failed in the last %s, and none is to be tried again\n", when.FormatDuration(query.Span))
 	default:
-		t := newTable(cmd.OutOrStdout(), "GROUP", "JOBS", "QUEUE", "KIND", "FIRST", "LAST", "EXAMPLE", "ERROR")
+		t := newTable(cmd.OutOrStdout(), "GROUP", "FAILED", "RETRYING", "QUEUE", "KIND", "FIRST", "LAST", "EXAMPLE", "ERROR")
 		for _, group := range failures.Groups {
-			t.row(group.ID, jobsOf(group, failures.More), group.Queue, group.Kind, ago(group.First), ago(group.Last), strconv.FormatInt(group.Example, 10), group.Error)
+			first, last := "-", "-"
+			if group.Failed > 0 {
+				first, last = ago(group.First), ago(group.Last)
+			}
+			t.row(group.ID, format.OrMore(group.Failed, failures.More), format.OrMore(group.Retrying, failures.MoreRetrying), group.Queue, group.Kind, first, last,
+				strconv.FormatInt(group.Example, 10), group.Error)
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -113,45 +122,40 @@ func writeFailures(cmd *cobra.Command, failures monitor.Failures, query monitor.
 	if failures.More {
 		fmt.Fprintf(notes, "only the last %s jobs that did not succeed were looked at: there may be more\n", format.Number(monitor.FailuresMax))
 	}
-	return nil
-}
-
-// jobsOf is how many jobs a group has, and whether there may be more.
-func jobsOf(group monitor.Failure, more bool) string {
-	if more {
-		return format.CappedAt(group.Jobs, group.Jobs)
+	if failures.MoreRetrying {
+		fmt.Fprintf(notes, "of the jobs that are to be tried again, only the newest %s were looked at: there may be more\n", format.Number(monitor.FailuresMax))
 	}
-	return format.Number(group.Jobs)
+	return nil
 }
 
 // groupID is what the id of a group of failures looks like.
 var groupID = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
-// failureGroup finds the group that the query names, and says whether it may have more
-// jobs. Without an id the query would mean all groups.
-func failureGroup(cmd *cobra.Command, client *jobq.Client, query monitor.FailureQuery) (monitor.Failure, bool, error) {
+// failureGroup finds the group that the query names, as the only one of the answer. Without an id the query
+// would mean all groups.
+func failureGroup(cmd *cobra.Command, client *jobq.Client, query monitor.FailureQuery) (monitor.Failures, error) {
 	query.ID = strings.ToLower(query.ID)
 	if !groupID.MatchString(query.ID) {
-		return monitor.Failure{}, false, usagef(`group %q: must be 8 hexadecimal digits, as "jobq errors" shows them`, query.ID)
+		return monitor.Failures{}, usagef(`group %q: must be 8 hexadecimal digits, as "jobq errors" shows them`, query.ID)
 	}
 	if err := checkSince(query); err != nil {
-		return monitor.Failure{}, false, err
+		return monitor.Failures{}, err
 	}
 	failures, err := monitor.New(client).Failures(cmd.Context(), query)
 	switch {
 	case err != nil:
-		return monitor.Failure{}, false, err
-	case len(failures.Groups) == 0 && failures.More:
-		return monitor.Failure{}, false, notFoundf(`no group %q among the last %s jobs that did not succeed, and no others were looked at`,
+		return monitor.Failures{}, err
+	case len(failures.Groups) == 0 && (failures.More || failures.MoreRetrying):
+		return monitor.Failures{}, notFoundf(`no group %q among the last %s jobs that did not succeed, nor among the newest that are to be tried again, and no others were looked at`,
 			query.ID, format.Number(monitor.FailuresMax))
 	case len(failures.Groups) == 0:
-		return monitor.Failure{}, false, notFoundf(`no group %q among the jobs that have failed in the last %s: "jobq errors" lists the groups, and --since looks further back`,
+		return monitor.Failures{}, notFoundf(`no group %q among the jobs that have failed in the last %s, or are to be tried again: "jobq errors" lists the groups, and --since looks further back`,
 			query.ID, when.FormatDuration(query.Span))
 	case len(failures.Groups) > 1: // two in four thousand million
-		return monitor.Failure{}, false, fmt.Errorf(`%d groups have the id %q: requeue by filter instead, as in "jobq requeue --filter '%s'"`,
+		return monitor.Failures{}, fmt.Errorf(`%d groups have the id %q: requeue by filter instead, as in "jobq requeue --filter '%s'"`,
 			len(failures.Groups), query.ID, failures.Groups[0].Filter())
 	}
-	return failures.Groups[0], failures.More, nil
+	return failures, nil
 }
 
 func newErrorsShowCommand(a *app) *cobra.Command {
@@ -161,12 +165,17 @@ func newErrorsShowCommand(a *app) *cobra.Command {
 		Example: "  jobq errors show 3f2a9c1e\n  jobq errors show 3f2a9c1e --json | jq -r .filter",
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			query.ID = args[0]
-			group, more, err := failureGroup(cmd, client, query)
+			failures, err := failureGroup(cmd, client, query)
 			if err != nil {
 				return err
 			}
-			shown := failureShown{Failure: group, Filter: groupFilter(group, query), Newest: []int64{}}
-			newest, err := client.List(cmd.Context(), jobq.Filter{Match: shown.Filter, Limit: newestShown})
+			group := failures.Groups[0]
+			shown := failureShown{Failure: group, Filter: groupFilter(group, query), RetryFilter: group.RetryFilter(), Newest: []int64{}}
+			match := shown.Filter
+			if group.Failed == 0 {
+				match = shown.RetryFilter
+			}
+			newest, err := client.List(cmd.Context(), jobq.Filter{Match: match, Limit: newestShown})
 			if err != nil {
 				return err
 			}
@@ -183,7 +192,7 @@ func newErrorsShowCommand(a *app) *cobra.Command {
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), shown)
 			}
-			return writeFailure(cmd.OutOrStdout(), shown, jobsOf(group, more))
+			return writeFailure(cmd.OutOrStdout(), shown, failures)
 		}),
 	}
 	addSince(command.Flags(), &query)
@@ -196,24 +205,35 @@ func groupFilter(group monitor.Failure, query monitor.FailureQuery) string {
 	return group.Filter() + " age:<" + when.FormatDuration(query.Span)
 }
 
-func writeFailure(out io.Writer, shown failureShown, jobs string) error {
+func writeFailure(out io.Writer, shown failureShown, failures monitor.Failures) error {
 	newest := make([]string, len(shown.Newest))
 	for i, id := range shown.Newest {
 		newest[i] = strconv.FormatInt(id, 10)
 	}
 	var page strings.Builder
 	writer := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
-	for _, row := range [][2]string{
+	rows := [][2]string{
 		{"group", shown.ID},
 		{"queue", shown.Queue},
 		{"kind", shown.Kind},
 		{"error", shown.Error},
-		{"jobs", jobs},
-		{"first", fmt.Sprintf("%s (%s)", shown.First.Format(time.RFC3339), ago(shown.First))},
-		{"last", fmt.Sprintf("%s (%s)", shown.Last.Format(time.RFC3339), ago(shown.Last))},
-		{"newest jobs", strings.Join(newest, ", ")},
-		{"all jobs", "jobq list " + format.ShellWord(shown.Filter)},
-	} {
+		{"failed", format.OrMore(shown.Failed, failures.More)},
+		{"retrying", format.OrMore(shown.Retrying, failures.MoreRetrying)},
+	}
+	if shown.Failed > 0 {
+		rows = append(rows, [][2]string{
+			{"first", fmt.Sprintf("%s (%s)", shown.First.Format(time.RFC3339), ago(shown.First))},
+			{"last", fmt.Sprintf("%s (%s)", shown.Last.Format(time.RFC3339), ago(shown.Last))},
+		}...)
+	}
+	rows = append(rows, [2]string{"newest jobs", strings.Join(newest, ", ")})
+	if shown.Failed > 0 {
+		rows = append(rows, [2]string{"all that failed", "jobq list " + format.ShellWord(shown.Filter)})
+	}
+	if shown.Retrying > 0 {
+		rows = append(rows, [2]string{"all that retry", "jobq list " + format.ShellWord(shown.RetryFilter)})
+	}
+	for _, row := range rows {
 		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
 	}
 	if err := writer.Flush(); err != nil {

@@ -20,7 +20,7 @@ func newErrorsRequeueCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "requeue GROUP",
 		Short: "Requeue the jobs of a group of failures: a sample, then the others at a rate",
-		Long: `Requeue the jobs of a group of failures that have failed within --since. With --sample it
+		Long: `Requeue the jobs of a group of failures that have failed for good within --since. With --sample it
 requeues that many, the newest, and says how to see what becomes of them: they run before
 the others are risked. In the audit a sample is "not at its end", since the others are
 left. With --rate it requeues that many a second. If it is stopped, "jobq audit resume"
@@ -40,9 +40,14 @@ It asks first, unless --yes is given. "jobq undo" takes it back for the jobs tha
 				return usagef("--sample must be at least 1, not %d", bulk.max)
 			}
 			query.ID = args[0]
-			group, _, err := failureGroup(cmd, client, query)
+			failures, err := failureGroup(cmd, client, query)
 			if err != nil {
 				return err
+			}
+			group := failures.Groups[0]
+			if group.Failed == 0 {
+				return notFoundf("no job of the group %s has failed for good; its jobs (%s) are to be tried again. To let them run now: jobq requeue --filter %s",
+					group.ID, format.Number(group.Retrying), format.ShellWord(group.RetryFilter()))
 			}
 			params := operator.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: groupFilter(group, query)}}
 			progress, err := a.runBulk(cmd, client, params, bulk)

@@ -51,7 +51,7 @@ func TestErrors(t *testing.T) {
 	all := groups()
 	require.Len(t, all.Groups, 3)
 	group := all.Groups[0]
-	require.Equal(t, []any{"email", "Send", "user #: no mailbox", int64(12)}, []any{group.Queue, group.Kind, group.Error, group.Jobs})
+	require.Equal(t, []any{"email", "Send", "user #: no mailbox", int64(12)}, []any{group.Queue, group.Kind, group.Error, group.Failed})
 	require.Regexp(t, "^[0-9a-f]{8}$", group.ID)
 	require.Equal(t, group.ID, groups("--since", "15m", "--queue", "email", "--kind", "Send").Groups[0].ID, "of fewer jobs")
 	require.Len(t, groups("--since", "7d").Groups, 4)
@@ -61,7 +61,7 @@ func TestErrors(t *testing.T) {
 	require.Len(t, one.Groups, 1)
 	require.EqualValues(t, 2, one.Left)
 	require.Contains(t, command(exitOK, "--limit", "1"), "2 groups more")
-	require.Contains(t, command(exitOK, "--queue", "none"), "no such job has failed in the last 1d")
+	require.Contains(t, command(exitOK, "--queue", "none"), "no such job has failed in the last 1d, and none is to be tried again")
 	require.Contains(t, command(exitUsage, "--limit", "0"), "--limit must be 1 to 1000")
 
 	require.Contains(t, command(exitUsage, "--limit", "5000"), "--limit must be 1 to 1000, not 5000")
@@ -98,7 +98,7 @@ func TestErrors(t *testing.T) {
 	var progress operator.BulkProgress
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "requeue", group.ID, "--rate", "1000/s", "--yes", "--json")), &progress))
 	require.Equal(t, 7, progress.Done)
-	require.Contains(t, command(exitNotFound, "requeue", group.ID, "--yes"), "no group")
+	require.Contains(t, command(exitNotFound, "requeue", group.ID, "--yes"), "no job of the group "+group.ID+" has failed for good; its jobs (12) are to be tried again")
 	require.Equal(t, 12, count(t, pool, "jobq.pending"))
 	require.Equal(t, 3, count(t, pool, "jobq.run"), "other groups are as they were")
 
@@ -113,7 +113,45 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, 13, count(t, pool, "jobq.pending"))
 	_, stderr, code = invoke(t, "", "undo", "1", "--database-url", url)
 	require.Zero(t, code, stderr)
-	require.EqualValues(t, 5, groups().Groups[0].Jobs, "an undo brings the group back")
+	back := groups().Groups[0]
+	require.Equal(t, [2]int64{5, 7}, [2]int64{back.Failed, back.Retrying}, "an undo brings the group back")
+}
+
+// Jobs that have failed and are to be tried again have groups as well, which say how to find them, and
+// that there is nothing to requeue.
+func TestErrorsOfRetries(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	query[int64](t, pool, `
+		with again as (
+		  insert into jobq.pending (kind, queue, position, run_at, last_error, attempts) select 'Send', 'email', null, now() + interval '1 h', 'user ' || i || ': no mailbox', 1 from generate_series(1, 3) i
+		  returning id)
+		select count(*) from again`)
+	failed(t, pool, "email", "Bounce", "timeout", 3)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(append([]string{"errors"}, args...), "--database-url", url)...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	listed := command(exitOK)
+	require.Regexp(t, `^GROUP +FAILED +RETRYING +QUEUE .*\n\w{8} +0 +3 +email +Send +- +- +3 +user #: no mailbox\n\w{8} +1 +0 +email +Bounce +3m ago +3m ago +4 +timeout\n$`, listed)
+	id := strings.Fields(strings.Split(listed, "\n")[1])[0]
+	shown := command(exitOK, "show", id)
+	require.Regexp(t, `\nfailed +0\nretrying +3\nnewest jobs +3, 2, 1\n`, shown)
+	require.Contains(t, shown, `jobq list 'state:scheduled,available attempts:>0 queue:email kind:Send err:="user #: no mailbox"'`)
+	require.NotContains(t, shown, "all that failed")
+	require.Contains(t, command(exitOK, "show", id, "--json"), `"retrying": 3`)
+	require.NotContains(t, command(exitOK, "show", id, "--json"), `"first"`)
+	require.Contains(t, command(exitNotFound, "requeue", id, "--yes"), `jobq requeue --filter 'state:scheduled,available attempts:>0 queue:email`)
+
+	query[int64](t, pool, `
+		with newer as (insert into jobq.pending (kind, last_error) select 'Other', 'x' from generate_series(1, $1) returning id) select count(*) from newer`, monitor.FailuresMax)
+	listed = command(exitOK)
+	require.Contains(t, listed, "of the jobs that are to be tried again, only the newest 10,000 were looked at")
+	require.Regexp(t, `\w{8} +1 +0\+ +email +Bounce`, listed)
+	require.Contains(t, command(exitNotFound, "show", id), "nor among the newest that are to be tried again")
 }
 
 // Where not all failures were looked at, it does not say that there is none.

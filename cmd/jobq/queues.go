@@ -22,6 +22,7 @@ func newQueuesCommand(a *app) *cobra.Command {
 setting of all queues: "jobq settings".`,
 		Example: `  jobq queues list
   jobq queues show email
+  jobq queues keys reports
   jobq queues pause email --reason "smtp is down"
   jobq queues resume email
   jobq queues set video --lease 10m --heartbeat progress
@@ -32,7 +33,7 @@ setting of all queues: "jobq settings".`,
 		RunE: a.withClient(a.listQueues),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, list, newQueuesShowCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
+	return asGroup(command, list, newQueuesShowCommand(a), newQueuesKeysCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
 }
 
 func newQueuesPauseCommand(a *app) *cobra.Command {

@@ -109,6 +109,17 @@ const manyKeptKeys = `with kept as (
   )
   insert into jobq.pending (id, kind, unique_key) values (7000000, 'k', 'w1')`
 
+// heldJobs follows manyHeads: a job of each key waits behind its head.
+const heldJobs = `;
+  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 20000) i`
+
+// manyUnlimited gives a queue without a limit jobs of many keys.
+const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'q1', 'key ' || i from generate_series(1, 20000) i`
+
+// manyRetrying adds jobs that have failed, some of them in the line and some that were requeued since.
+const manyRetrying = `insert into jobq.pending (id, kind, queue, position, last_error, attempts, run_at)
+  select 7000000 + i, 'k', 'q1', case when i % 3 = 0 then 7000000 + i end, 'e ' || i % 10, i % 2, now() from generate_series(1, 20000) i`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -236,11 +247,16 @@ func historyCases() []historyCase {
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
 		{"QueueList", db.QueueList, "1000", 4 * batch, ""},
+		{"KeyList of many full keys", db.KeyList, "10000, 'keys', 1000, '', 100", batch, manyKeys},
+		{"KeyList behind many keys", db.KeyList, "10000, 'keys', 1000, 'full 5', 100", 2 * batch, manyKeys},
+		{"KeyList of an order", db.KeyList, "10000, 'stops', 1000, '', 100", 3 * batch, manyHeads + heldJobs},
+		{"KeyList without a limit", db.KeyList, "10000, 'q1', 1000, '', 100", 10 * batch, manyUnlimited}, // all that runs of the queue
 		{"StatsByQueue", db.StatsByQueue, "'1 hour'", inHand, ""},
 		{"StatsByMinute", db.StatsByMinute, "'1 hour'", inHand, ""},
 		{"FailuresByError", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, ""},
 		{"FailuresByError of one group", db.FailuresByError, "'0a1b2c3d', 100, '90 days', 500, 'q1', 'k'", inHand, ""},
 		{"FailuresByError of all cancelled", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, "update jobq.run set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
+		{"FailuresByError of many that are to be tried again", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, manyRetrying},
 		{"RunsSilent", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", inHand, ""},
 		{"RunsSilent of all that run", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", 10 * batch, "update jobq.lease set claimed_at = now() - interval '2 hours'"},
 		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},

@@ -292,7 +292,7 @@ select (
 // pending_due_idx.
 // A job that is over, and at which the janitor has yet to look, may make one available that
 // waits for it: if one of the first 1,000 that wait is of these queues and kinds, or more wait.
-// Needs dependency_look_due_idx and pending_waits_idx.
+// Needs dependency_look_due_idx and pending_held_idx.
 func (q *Queries) WorkWaits(ctx context.Context, withDue bool, kinds []string, queues []string) (bool, error) {
 	row := q.db.QueryRow(ctx, WorkWaits, withDue, kinds, queues)
 	var waits bool

@@ -227,7 +227,7 @@ type QueueListRow struct {
 // looks at: 100 lines in each queue, and fewer, 5 at least, with more than ten queues. So it costs the
 // same however many jobs, keys and queues there are. The order of what is counted is
 // for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx,
-// pending_waits_idx, run_unsuccessful_idx, and what line_heads needs.
+// pending_held_idx, run_unsuccessful_idx, and what line_heads needs.
 func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow, error) {
 	rows, err := q.db.Query(ctx, QueueList, countMax)
 	if err != nil {

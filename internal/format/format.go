@@ -94,6 +94,17 @@ func CappedAt(n, limit int64) string {
 	return Capped(n)
 }
 
+// OrMore is a count, and whether there may be more: "61", "61+".
+func OrMore(n int64, more bool) string {
+	if more && n == 0 {
+		return "0+"
+	}
+	if more {
+		return CappedAt(n, n)
+	}
+	return Number(n)
+}
+
 // Count is a number with the noun that it counts: "1 job", "2 jobs".
 func Count[N int | int64](n N, noun string) string {
 	if n == 1 {

@@ -110,8 +110,9 @@ create index pending_claim_idx on jobq.pending (queue, partition_key, priority, 
 -- The janitor promotes from this one, and reads it to know how long to sleep.
 -- With the id, so that it can go on where it stopped among jobs that are due at once.
 create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
--- For lists.
-create index pending_waits_idx on jobq.pending (id) where waits;
+-- For lists: of the jobs that wait for others (waits), and of those that have failed before (waits is null). One
+-- index for both: each more is opened by every insert.
+create index pending_held_idx on jobq.pending (waits, id) where waits or last_error is not null;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and

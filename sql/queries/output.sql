@@ -87,7 +87,7 @@ delete from jobq.progress p
 -- pending_due_idx.
 -- A job that is over, and at which the janitor has yet to look, may make one available that
 -- waits for it: if one of the first 1,000 that wait is of these queues and kinds, or more wait.
--- Needs dependency_look_due_idx and pending_waits_idx.
+-- Needs dependency_look_due_idx and pending_held_idx.
 -- name: WorkWaits :one
 with handled as materialized (
   select n.kind

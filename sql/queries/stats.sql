@@ -80,16 +80,18 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
 -- name: JobsAdded :one
 select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added;
 
--- FailuresByError groups the failures within the span by queue, kind and the
--- pattern of the error, the most frequent groups first: those of the queue, the kind
--- and the id given, where these are not empty. It reads at most the
--- last row_count jobs that did not succeed; looked is how many those were, and
+-- FailuresByError groups jobs that have failed within the span, and those that have failed and are to be
+-- tried again, whenever that was: by queue, kind and the pattern of the error, the most frequent groups first, and of these those of
+-- the queue, the kind and the id given, where these are not empty. It reads at most the
+-- last row_count jobs that did not succeed, and the row_count newest ones that have failed before and are in the line, or
+-- scheduled; looked and looked_again are how many those were, and
 -- groups how many groups they make, of which it returns group_count at most. Of
--- each group, example is the newest job, and id is made of what the group is, and so
+-- each group, first and last are when jobs have failed for good, example is the newest job, and id is made of what the group is, and so
 -- stays the same. Without a group there is one row, whose id is empty, for looked. Equal
 -- errors become a pattern once. The span is in a subquery for the planner: it would
 -- expect too few rows, as most of run have neither a state nor a finished_at, and sort
--- them all. Needs run_unsuccessful_idx.
+-- them all. That of the jobs in pending is the condition of the index, as it is: what else is asked of them would make the planner read
+-- the whole table. Needs run_unsuccessful_idx and pending_held_idx.
 -- name: FailuresByError :many
 with looked as materialized (
   select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error
@@ -97,25 +99,39 @@ with looked as materialized (
     where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - sqlc.arg(span)::interval)
     order by r.finished_at desc, r.id desc
     limit sqlc.arg(row_count)::integer
+), again as materialized (
+  select a.id, a.queue, a.kind, a.attempts, a.last_error
+    from (
+      select p.id, p.queue, p.kind, p.attempts, p.last_error, p.waits
+        from jobq.pending p
+        where p.waits or p.last_error is not null
+        order by p.waits desc, p.id desc -- those that do not wait for others have a null, and are first
+        limit sqlc.arg(row_count)::integer
+    ) a
+    where a.waits is null
 ), same as materialized (
-  select l.queue, l.kind, l.last_error, count(*) as jobs, min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
-    from looked l
-    where l.state = 'failed'
-      and (sqlc.arg(queue)::text = '' or l.queue = sqlc.arg(queue)::text) and (sqlc.arg(kind)::text = '' or l.kind = sqlc.arg(kind)::text)
+  select l.queue, l.kind, l.last_error, sum(l.failed) as failed, sum(l.retrying) as retrying, min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
+    from (
+      select x.id, x.queue, x.kind, x.last_error, x.finished_at, 1 as failed, 0 as retrying from looked x where x.state = 'failed'
+      union all
+      select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x where x.attempts > 0
+    ) l
+    where (sqlc.arg(queue)::text = '' or l.queue = sqlc.arg(queue)::text) and (sqlc.arg(kind)::text = '' or l.kind = sqlc.arg(kind)::text)
     group by l.queue, l.kind, l.last_error
 ), grouped as (
   select s.queue, s.kind, p.error, left(encode(sha256(convert_to(concat_ws(chr(10), s.queue, s.kind, p.error), 'UTF8')), 'hex'), 8) as id,
-      sum(s.jobs) as jobs, min(s.first) as first, max(s.last) as last, max(s.example) as example
+      sum(s.failed) as failed, sum(s.retrying) as retrying, min(s.first) as first, max(s.last) as last, max(s.example) as example
     from same s
     cross join lateral (select jobq.error_pattern(s.last_error) as error) p
     group by s.queue, s.kind, p.error
 )
 select coalesce(g.id, '')::text as id, coalesce(g.queue, '')::text as queue, coalesce(g.kind, '')::text as kind,
-    coalesce(g.error, '')::text as error, coalesce(g.jobs, 0)::bigint as jobs, g.first::timestamptz as first, g.last::timestamptz as last,
-    coalesce(g.example, 0)::bigint as example, n.looked::bigint as looked, count(g.id) over ()::bigint as groups
-  from (select count(*) as looked from looked) n
+    coalesce(g.error, '')::text as error, coalesce(g.failed, 0)::bigint as failed, coalesce(g.retrying, 0)::bigint as retrying,
+    g.first::timestamptz as first, g.last::timestamptz as last,
+    coalesce(g.example, 0)::bigint as example, n.looked::bigint as looked, n.looked_again::bigint as looked_again, count(g.id) over ()::bigint as groups
+  from (select (select count(*) from looked) as looked, (select count(*) from again) as looked_again) n
   left join grouped g on sqlc.arg(group_id)::text = '' or g.id = sqlc.arg(group_id)::text
-  order by g.jobs desc, g.queue, g.kind, g.error
+  order by g.failed + g.retrying desc, g.queue, g.kind, g.error
   limit sqlc.arg(group_count)::integer;
 
 -- RunsSilent finds the runs that have neither reported progress nor written output

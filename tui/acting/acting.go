@@ -105,7 +105,7 @@ func (p *Part) Update(msg tea.Msg) tea.Msg {
 	case fromStep:
 		return p.came(msg.Result, msg.Text())
 	case request.ActOnAll:
-		return request.Later{Overlay: p.actOnAll(msg.Action, &screen.AllMatching{Filter: msg.Filter, Snapshot: msg.Snapshot})}
+		return request.Later{Overlay: p.actOnAll(msg)}
 	case startBulk:
 		return p.beginBulk(msg)
 	case bulkStep:

@@ -29,21 +29,32 @@ type bulkRun struct {
 	steps    <-chan bulkStep
 }
 
-// actOnAll asks for the number of jobs, and then acts on all that matched.
-func (p *Part) actOnAll(action jobq.Action, all *screen.AllMatching) tea.Msg {
+// actOnAll asks for the number of jobs, and then acts on all that matched, or as many of them as it may.
+func (p *Part) actOnAll(all request.ActOnAll) tea.Msg {
 	count := all.Snapshot.Count
+	title := fmt.Sprintf("%s %s jobs that match", all.Action, format.Capped(count))
 	details := []string{
 		"filter    " + filterOrAll(all.Filter),
 		"counted   " + all.Snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
-		"effect    " + p.effectOf(action, anyJobs),
+		"effect    " + p.effectOf(all.Action, anyJobs),
 	}
-	if line := p.Place().Program.Bulk(action, all.Filter); line != "" {
+	var limits []string
+	if all.Max > 0 {
+		title = fmt.Sprintf("%s %d of %s jobs that match, the newest", all.Action, all.Max, format.Capped(count))
+		limits = append(limits, fmt.Sprintf("--max %d", all.Max))
+		count = min(count, int64(all.Max))
+	}
+	if all.Rate > 0 {
+		title += ", " + format.PerSecond(all.Rate)
+		limits = append(limits, "--rate "+format.PerSecond(all.Rate))
+	}
+	if line := p.Place().Program.Bulk(all.Action, all.Filter, limits...); line != "" {
 		details = append(details, "as a command   "+widget.Clean(line))
 	}
 	return request.Ask{
-		Title: fmt.Sprintf("%s %s jobs that match", action, format.Capped(count)), Details: details, Typed: TypedCount(count, action),
-		Yes: request.Change{Verb: string(action), Do: startBulk{
-			operator.BulkParams{Action: action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot}, count,
+		Title: title, Details: details, Typed: TypedCount(count, all.Action),
+		Yes: request.Change{Verb: string(all.Action), Do: startBulk{
+			operator.BulkParams{Action: all.Action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot, Max: all.Max, RatePerSecond: all.Rate}, count,
 		}},
 	}
 }

@@ -67,7 +67,7 @@ const manyMarks = 100
 // so easily, and with the number of jobs for many, and in production.
 func (p *Part) act(action jobq.Action, selected screen.Selection) tea.Msg {
 	if selected.All != nil {
-		return p.actOnAll(action, selected.All)
+		return p.actOnAll(request.ActOnAll{Action: action, Filter: selected.All.Filter, Snapshot: selected.All.Snapshot})
 	}
 	targets, confirm := selected.Targets, p.Place().Confirm
 	// The action itself is on ids, and on what was seen of them.

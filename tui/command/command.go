@@ -46,6 +46,7 @@ const (
 	Older         = "older"
 	Panel         = "panel"
 	Output        = "output"
+	PartitionKeys = "partition-keys"
 
 	// Actions.
 	Requeue = "requeue"

@@ -41,6 +41,7 @@ var (
 	notOnJob  = []string{Overview, Jobs, Queues, Workers, Schedules, Errors, Audit}
 
 	onSchedules = []string{Schedules}
+	onQueues    = []string{Queues}
 )
 
 // Registry is all commands, with their keys or the operator's own.
@@ -128,13 +129,14 @@ func listCommands() []*Command {
 		{ID: Panel, Keys: []string{"tab", "shift+tab"}, Help: "Move in the output, or among the runs", Screens: onJob},
 		{ID: Why, Keys: []string{"w"}, Title: "why", Help: "Why the job is not running: each reason, and what to do about it", Screens: onBoth},
 		{ID: Tree, Keys: []string{"t"}, Help: "The jobs for which this one waits or has waited, and those that wait for it, as a tree; enter opens one", Screens: onBoth},
+		{ID: PartitionKeys, Keys: []string{"K"}, Title: "keys", Help: "The partition keys of the queue: what waits and runs of each; enter lists the jobs of one", Screens: onQueues},
 		{ID: Output, Keys: []string{"L"}, Title: "output", Help: "The run's output on the full screen", Screens: onJob},
 	}
 }
 
 func actionCommands() []*Command {
 	return []*Command{
-		{ID: Requeue, Keys: []string{"r"}, Title: "requeue", Help: "Let the job run again as soon as it can; on the Errors screen, all jobs of the group; undo takes it back", Screens: onFailed, Class: Reversible},
+		{ID: Requeue, Keys: []string{"r"}, Title: "requeue", Help: "Let the job run again as soon as it can; on the Errors screen, the jobs of the group: a sample, all at a rate, or all at once; undo takes it back", Screens: onFailed, Class: Reversible},
 		{ID: RequeueFromStep, Keys: []string{"R"}, Title: "from step", Help: "Let the job run again, and do a durable step again with all those after it", Screens: onJob, Class: Destructive},
 		{ID: Cancel, Keys: []string{"c"}, Title: "cancel", Help: "Cancel the job; asks when it runs", Screens: onBoth, Class: Reversible},
 		{ID: Edit, Drawn: true, Keys: []string{"e"}, Title: "edit", Help: "Change a job that waits, in your editor", Screens: onBoth, Class: Reversible},

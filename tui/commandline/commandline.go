@@ -5,6 +5,7 @@ package commandline
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -27,11 +28,11 @@ func (p Program) Line(command string) string {
 
 // Bulk is the command line of an action by filter, or empty: none acts on all jobs
 // there are.
-func (p Program) Bulk(action jobq.Action, filter string) string {
+func (p Program) Bulk(action jobq.Action, filter string, limits ...string) string {
 	if filter == "" {
 		return ""
 	}
-	return p.Line(fmt.Sprintf("%s --filter %s", action, format.ShellWord(filter)))
+	return p.Line(strings.Join(append([]string{string(action), "--filter", format.ShellWord(filter)}, limits...), " "))
 }
 
 // Resume is the command line that goes on with an action by filter.

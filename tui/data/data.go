@@ -18,6 +18,7 @@ import (
 type Reader interface {
 	Session(ctx context.Context) (*monitor.Session, error)
 	Queues(ctx context.Context) ([]monitor.Queue, error)
+	Keys(ctx context.Context, query monitor.KeyQuery) (monitor.Keys, error)
 	Minutes(ctx context.Context, span time.Duration) ([]monitor.Minute, error)
 	Failures(ctx context.Context, query monitor.FailureQuery) (monitor.Failures, error)
 	Silent(ctx context.Context) ([]monitor.SilentRuns, error)
@@ -63,6 +64,7 @@ const (
 	Audit
 	Schedules
 	Ticks // of one schedule
+	Keys  // partition keys of one queue
 	PanelEnd
 )
 
@@ -70,7 +72,7 @@ const (
 func (p Panel) String() string {
 	return [PanelEnd]string{
 		"session", "counts", "statistics", "failures", "errors", "silent runs", "kinds", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
-		"schedules", "ticks",
+		"schedules", "ticks", "keys",
 	}[p]
 }
 
@@ -139,13 +141,14 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 		return r.Audit(ctx, 0, AuditMax)
 	case Schedules:
 		return r.Schedules(ctx, "", SchedulesMax)
-	case Page, More, Visible, Count, Job, Ticks, PanelEnd: // screens have questions of their own
+	case Page, More, Visible, Count, Job, Ticks, Keys, PanelEnd: // screens have questions of their own
 	}
 	return nil, fmt.Errorf("panel %s has no question of its own", p)
 }
 
-// How many events, actions, schedules and ticks of one are asked for.
+// How many events, actions, schedules and ticks of one, and keys of a queue are asked for.
 const (
+	KeysMax      = 100
 	EventsMax    = 20
 	AuditMax     = 100
 	SchedulesMax = 500

@@ -207,7 +207,7 @@ func (f *Facts) sumFailed() {
 	}
 	known := make(map[string]int64)
 	for _, failure := range f.Failures.Groups {
-		known[failure.Queue] += failure.Jobs
+		known[failure.Queue] += failure.Failed
 	}
 	for queue, jobs := range known {
 		if jobs > f.failed[queue] {

@@ -67,6 +67,8 @@ type (
 		Action   jobq.Action
 		Filter   string
 		Snapshot operator.BulkSnapshot
+		Max      int // of them, the newest; 0 for all
+		Rate     int // jobs a second; 0 for as many as it can
 	}
 	// Renew says that something has changed: answers about these panels that are
 	// under way are worthless, and what the screen shows is asked for anew.

@@ -129,15 +129,15 @@ func (s *OverviewPage) failing() (lines []string) {
 	span := format.Ago(data.FailuresSpan)
 	worst := make(map[string]monitor.Failure, len(s.Facts.Failures.Groups)) // by queue
 	for _, f := range slices.Backward(s.Facts.Failures.Groups) {
-		if f.Jobs > 0 {
+		if f.Failed > 0 {
 			worst[f.Queue] = f
 		}
 	}
 	for _, name := range s.Facts.Failing() {
 		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(s.Facts.FailedOfLate(name)), span)
 		if f, known := worst[name]; known {
-			jobs := format.Number(f.Jobs)
-			if f.Jobs >= s.Facts.FailedOfLate(name) {
+			jobs := format.Number(f.Failed)
+			if f.Failed >= s.Facts.FailedOfLate(name) {
 				jobs = "all"
 			}
 			line += fmt.Sprintf(", %s of %s: %s", jobs, widget.Clean(f.Kind), s.firstWords(f))

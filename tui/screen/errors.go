@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
@@ -22,7 +23,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-// ErrorList is the screen with the errors of a day: jobs of a queue and kind that
+// ErrorList is the screen with the errors of a day, and of the jobs that are to be tried again: jobs of a queue and kind that
 // failed with the same words, the most frequent first. Below are the figures of
 // the selected group and the whole error of its newest job.
 type ErrorList struct {
@@ -106,7 +107,7 @@ func (s *ErrorList) Update(msg tea.Msg) tea.Msg {
 			s.asked++
 			return request.Tell{Text: "requeue: no job of the group is failed any more"}
 		}
-		return request.ActOnAll{Action: jobq.ActionRequeue, Filter: msg.match, Snapshot: msg.snapshot}
+		return requeueHow(request.ActOnAll{Action: jobq.ActionRequeue, Filter: msg.match, Snapshot: msg.snapshot})
 	}
 	return s.table.Update(msg)
 }
@@ -119,8 +120,12 @@ func (s *ErrorList) selected() *monitor.Failure {
 	return &s.Facts.Errors.Groups[s.at()]
 }
 
-// match is the filter that finds the jobs of a group.
+// match is the filter that finds the jobs of a group that have failed for good, or if none has, those
+// that are to be tried again.
 func match(f monitor.Failure) string {
+	if f.Failed == 0 {
+		return f.RetryFilter()
+	}
 	return f.Filter() + " age:<" + when.FormatDuration(data.ErrorsSpan)
 }
 
@@ -133,7 +138,7 @@ func (s *ErrorList) Actions() map[string]Action {
 		}
 		return nil
 	}}
-	actions[command.Requeue] = Action{Disabled: s.noGroup, Run: s.requeue}
+	actions[command.Requeue] = Action{Disabled: s.noFailed, Run: s.requeue}
 	return actions
 }
 
@@ -142,6 +147,14 @@ func (s *ErrorList) noGroup() string {
 		return "no job has failed"
 	}
 	return ""
+}
+
+// noFailed says why nothing of the group can be requeued.
+func (s *ErrorList) noFailed() string {
+	if f := s.selected(); f != nil && f.Failed == 0 {
+		return "no job of the group has failed for good: they are to be tried again"
+	}
+	return s.noGroup()
 }
 
 // requeue counts the jobs of the group first: what is counted now is what the
@@ -156,6 +169,42 @@ func (s *ErrorList) requeue() tea.Msg {
 		snapshot, err := r.BulkSnapshot(ctx, jobq.ActionRequeue, jobq.Filter{Match: text})
 		return groupCounted{text, snapshot, err}
 	}}
+}
+
+// How many jobs of a group are requeued as a sample, and how many a second of all unless told otherwise.
+const (
+	sampleMax  = 10
+	ratePerSec = 10
+)
+
+// requeueHow offers to try a sample first, or to requeue the jobs of a group slowly. A small group is asked about as it is.
+func requeueHow(all request.ActOnAll) tea.Msg {
+	if all.Snapshot.Count <= sampleMax {
+		return all
+	}
+	sample := all
+	sample.Max = sampleMax
+	jobs := format.Capped(all.Snapshot.Count)
+	return request.Later{Overlay: request.Choose{
+		Title: "requeue " + jobs + " jobs", Hint: "enter or a number: choose   esc: do nothing",
+		Items: []request.Item{
+			{Text: fmt.Sprintf("a sample: the newest %d, to see what becomes of them", sampleMax), Then: sample},
+			{Text: "all " + jobs + ", so many a second", Then: requeueRate(all)},
+			{Text: "all " + jobs + " at once", Then: all},
+		},
+	}}
+}
+
+// requeueRate asks how many jobs a second are to be requeued.
+func requeueRate(all request.ActOnAll) tea.Msg {
+	return request.Prompt{
+		Title: "requeue " + format.Capped(all.Snapshot.Count) + " jobs, so many a second", Note: "jobs a second", Text: format.PerSecond(ratePerSec),
+		Accept: func(text string) (_ tea.Msg, err error) {
+			slow := all
+			slow.Rate, err = format.ParsePerSecond(text)
+			return slow, err
+		},
+	}
 }
 
 // Selected is what can be copied and written to a file.
@@ -195,17 +244,21 @@ func (s *ErrorList) columns() []widget.Column {
 		queue, kind = 18, 20
 	}
 	return widget.ColumnsFor([]widget.Column{
-		widget.Right("JOBS", 7, 0), widget.Left("QUEUE", queue, 1).UpTo(30), widget.Left("KIND", kind, 0).UpTo(32), widget.Right("FIRST", 6, 3), widget.Right("LAST", 6, 2),
+		widget.Right("FAILED", 7, 0), widget.Right("RETRY", 6, 0), widget.Left("QUEUE", queue, 1).UpTo(30), widget.Left("KIND", kind, 0).UpTo(32), widget.Right("FIRST", 6, 3), widget.Right("LAST", 6, 2),
 		widget.Right("EXAMPLE", 11, 4), widget.Left("ERROR", 0, 0).UpTo(60),
 	}, s.cells-2, 20)
 }
 
 func (s *ErrorList) row(f monitor.Failure) map[string]string {
 	now := s.Paint.Now()
-	return map[string]string{
-		"JOBS": s.count(f), "QUEUE": widget.Clean(f.Queue), "KIND": widget.Clean(f.Kind), "FIRST": format.Ago(now.Sub(f.First)),
-		"LAST": format.Ago(now.Sub(f.Last)), "EXAMPLE": fmt.Sprint(f.Example), "ERROR": s.firstWords(f),
+	row := map[string]string{
+		"FAILED": s.failed(f), "RETRY": s.retrying(f), "QUEUE": widget.Clean(f.Queue), "KIND": widget.Clean(f.Kind), "FIRST": "-", "LAST": "-",
+		"EXAMPLE": fmt.Sprint(f.Example), "ERROR": s.firstWords(f),
 	}
+	if f.Failed > 0 {
+		row["FIRST"], row["LAST"] = format.Ago(now.Sub(f.First)), format.Ago(now.Sub(f.Last))
+	}
+	return row
 }
 
 // errorMax is how many characters of an error make a group: jobq.error_pattern has
@@ -221,26 +274,25 @@ func (b *base) firstWords(f monitor.Failure) string {
 	return text
 }
 
-// count is how many jobs the group has, and whether there may be more.
-func (s *ErrorList) count(f monitor.Failure) string {
-	if s.Facts.Errors.More {
-		return format.CappedAt(f.Jobs, f.Jobs)
-	}
-	return format.Number(f.Jobs)
+// failed is how many jobs of the group have failed for good, and whether there may be more; retrying is
+// how many are to be tried again.
+func (s *ErrorList) failed(f monitor.Failure) string {
+	return format.OrMore(f.Failed, s.Facts.Errors.More)
+}
+
+func (s *ErrorList) retrying(f monitor.Failure) string {
+	return format.OrMore(f.Retrying, s.Facts.Errors.MoreRetrying)
 }
 
 // detail is the group in figures, and the error of its newest job as far as there
 // is room.
 func (s *ErrorList) detail(f monitor.Failure) []string {
 	now := s.Paint.Now()
-	jobs := s.count(f) + " jobs"
-	if f.Jobs == 1 && !s.Facts.Errors.More {
-		jobs = "1 job"
+	figures := " " + s.figures(f, now)
+	if f.Failed > 0 {
+		figures += "; " + s.Key(command.Requeue) + " requeues"
 	}
-	lines := []string{
-		s.Paint.Rule(s.cells, widget.Clean(f.Queue)+"/"+widget.Clean(f.Kind)),
-		fmt.Sprintf(" %s failed, the first %s, the last %s; %s requeues all", jobs, format.When(f.First, now), format.When(f.Last, now), s.Key(command.Requeue)),
-	}
+	lines := []string{s.Paint.Rule(s.cells, widget.Clean(f.Queue)+"/"+widget.Clean(f.Kind)), figures}
 	if !s.story.of(f.Example) {
 		return append(lines, fmt.Sprintf(" job %d  %s", f.Example, s.waiting(data.Job)))
 	}
@@ -259,6 +311,22 @@ func (s *ErrorList) detail(f monitor.Failure) []string {
 		lines = append(lines, "   "+line)
 	}
 	return lines
+}
+
+// figures say how many jobs of the group have failed, and when, and how many are to be tried again.
+func (s *ErrorList) figures(f monitor.Failure, now time.Time) string {
+	var figures []string
+	if f.Failed > 0 {
+		jobs := s.failed(f) + " jobs"
+		if f.Failed == 1 && !s.Facts.Errors.More {
+			jobs = "1 job"
+		}
+		figures = append(figures, fmt.Sprintf("%s failed, the first %s, the last %s", jobs, format.When(f.First, now), format.When(f.Last, now)))
+	}
+	if f.Retrying > 0 {
+		figures = append(figures, s.retrying(f)+" retrying")
+	}
+	return strings.Join(figures, "; ")
 }
 
 // exampleError is the whole error of the example, in lines of the width of the
@@ -285,9 +353,10 @@ func (s *ErrorList) exampleError(room int) (lines []string) {
 // head says how many jobs have failed, and how much of that is listed.
 func (s *ErrorList) head() string {
 	errors := s.Facts.Errors
-	var jobs int64
+	var jobs, retrying int64
 	for _, f := range errors.Groups {
-		jobs += f.Jobs
+		jobs += f.Failed
+		retrying += f.Retrying
 	}
 	span := format.Ago(data.ErrorsSpan)
 	var head string
@@ -298,6 +367,9 @@ func (s *ErrorList) head() string {
 		head = "no job has failed in " + span
 	default:
 		head = fmt.Sprintf("%s failed in %s", format.Count(jobs, "job"), span)
+	}
+	if retrying > 0 {
+		head += fmt.Sprintf("; %s retrying", format.OrMore(retrying, errors.MoreRetrying))
 	}
 	if first, end := s.list.Shown(s.rows); end-first < len(errors.Groups) {
 		head += "; groups " + s.position()
@@ -314,8 +386,8 @@ func (s *ErrorList) Told() []string {
 	lines := []string{s.head()}
 	now := s.Paint.Now()
 	for i, f := range s.Facts.Errors.Groups {
-		lines = append(lines, toldRow(i, len(s.Facts.Errors.Groups), i == s.at(), fmt.Sprintf("%s of %s/%s, the first %s, the last %s, such as %d: %s", s.count(f),
-			widget.Clean(f.Queue), widget.Clean(f.Kind), format.When(f.First, now), format.When(f.Last, now), f.Example, s.firstWords(f))))
+		lines = append(lines, toldRow(i, len(s.Facts.Errors.Groups), i == s.at(), fmt.Sprintf("%s/%s: %s; such as %d: %s",
+			widget.Clean(f.Queue), widget.Clean(f.Kind), s.figures(f, now), f.Example, s.firstWords(f))))
 	}
 	return lines
 }

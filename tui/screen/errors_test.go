@@ -55,8 +55,8 @@ func TestErrorsSayThatTheyGoOn(t *testing.T) {
 	t.Parallel()
 	whole, cut := strings.Repeat("w", 59), strings.Repeat("ö", 60)
 	failures := monitor.Failures{Groups: []monitor.Failure{
-		{Queue: "email", Kind: "Send", Error: whole, Jobs: 2, First: noon, Last: noon, Example: 1},
-		{Queue: "video", Kind: "Encode", Error: cut, Jobs: 2, First: noon, Last: noon, Example: 2},
+		{Queue: "email", Kind: "Send", Error: whole, Failed: 2, First: noon, Last: noon, Example: 1},
+		{Queue: "video", Kind: "Encode", Error: cut, Failed: 2, First: noon, Last: noon, Example: 2},
 	}}
 	minutes := []monitor.Minute{
 		{At: noon.Truncate(time.Minute), QueueStats: monitor.QueueStats{Queue: "email", Failed: 2}},
@@ -80,13 +80,13 @@ func TestErrorsSayThatTheyGoOn(t *testing.T) {
 func TestErrorsSayWhatIsCut(t *testing.T) {
 	t.Parallel()
 	job := someJobs(1, jobq.StateFailed)[0]
-	groups := []monitor.Failure{{Queue: "email", Kind: "Send", Error: "exit code 1", Jobs: 6000, First: noon.Add(-time.Hour), Last: noon.Add(-time.Minute), Example: job.ID}}
+	groups := []monitor.Failure{{Queue: "email", Kind: "Send", Error: "exit code 1", Failed: 6000, First: noon.Add(-time.Hour), Last: noon.Add(-time.Minute), Example: job.ID}}
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewErrors(kit) })
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups}})
 	require.Contains(t, s.text(), "6,000 jobs failed in 24h\n")
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups, More: true, Left: 240}})
 	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups listed")
-	require.Contains(t, s.text(), " 6,000+ email")
+	require.Contains(t, s.text(), " 6,000+      0 email")
 	require.Contains(t, s.text(), "6,000+ jobs failed, the first 1h ago, the last 1m ago")
 	run := monitor.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}
 	s.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID}, Value: Story{job: job, runs: []monitor.Attempt{run}}})
@@ -101,9 +101,24 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	require.Equal(t, []tea.Msg{
 		request.Tell{Text: "requeue: no job of the group is failed any more"},
 		request.Tell{Text: "requeue: timed out"},
-		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: operator.BulkSnapshot{Count: 3}},
+		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: operator.BulkSnapshot{Count: 3}}, // too few for a sample
 	}, s.asked)
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{}})
 	require.Contains(t, s.text(), "no job has failed in 24h")
 	require.Equal(t, "no job has failed", s.Actions()["requeue"].Disabled())
+}
+
+// A group of which no job has failed for good says so, opens those that are to be tried again, and has nothing to requeue.
+func TestErrorsThatAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	group := monitor.Failure{Queue: "email", Kind: "Send", Error: "exit code 1", Retrying: 24, Example: 7}
+	s := newStage(t, 80, 24, func(kit Kit) Screen { return NewErrors(kit) })
+	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: []monitor.Failure{group}, MoreRetrying: true}})
+	require.Contains(t, s.text(), "no job has failed in 24h; 24+ retrying\n")
+	require.Regexp(t, `> +0 +24\+ email +Send +- +- +exit code 1`, s.text())
+	require.Contains(t, s.text(), "\n 24+ retrying\n")
+	require.Contains(t, strings.Join(s.Told(), "\n"), "email/Send: 24+ retrying; such as 7: exit code 1")
+	require.Equal(t, request.Jobs{Match: group.RetryFilter()}, s.Actions()["open"].Run())
+	require.Equal(t, group.RetryFilter(), s.Selected().Match)
+	require.Equal(t, "no job of the group has failed for good: they are to be tried again", s.Actions()["requeue"].Disabled())
 }

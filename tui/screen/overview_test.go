@@ -27,7 +27,7 @@ func joined(text string) string {
 func TestAttentionSaysWhy(t *testing.T) {
 	t.Parallel()
 	head, paused := noon.Add(-2*time.Minute), noon.Add(-time.Minute)
-	failure := monitor.Failure{Queue: "email", Kind: "SendInvoice", Jobs: 9, Error: "exit code 1: smtp 421 4.7.0 too many connections from your host"}
+	failure := monitor.Failure{Queue: "email", Kind: "SendInvoice", Failed: 9, Error: "exit code 1: smtp 421 4.7.0 too many connections from your host"}
 	for _, size := range [][2]int{{80, 19}, {120, 30}, {200, 55}} {
 		s := newStage(t, size[0], size[1], newOverview)
 		s.tell(

@@ -1,38 +1,110 @@
 package screen
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-// QueueList is the screen with all queues, and one of them in detail.
-type QueueList struct{ queueTable }
+// QueueList is the screen with all queues, and one of them in detail. One of them can be opened: then
+// the rows are its partition keys.
+type QueueList struct {
+	queueTable
+	keys *keyList // of the queue that is open
+}
 
 // NewQueues makes the screen.
-func NewQueues(kit Kit) *QueueList { return &QueueList{newQueueTable(kit)} }
+func NewQueues(kit Kit) *QueueList { return &QueueList{newQueueTable(kit), newKeyList(kit)} }
 
 // SetSize gives the rows what the detail below leaves.
 func (s *QueueList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
 	const detail = 8 // lines, with the one that parts them
 	s.setHeight(headLines, max(lines-headLines-detail, 3))
+	s.keys.SetSize(cells, lines)
+	s.keys.setHeight(keyListHead, max(lines-keyListHead, 1))
 }
 
-// Wants are what the queues are and have done.
+// Wants are what the queues are and have done, or the keys of one of them.
 func (s *QueueList) Wants() []data.Want {
+	if s.keys.queue != "" {
+		return append(data.Wants(data.Queues), s.keys.want())
+	}
 	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Workers)
+}
+
+// Update takes the keys of the open queue in, beside what tables take.
+func (s *QueueList) Update(msg tea.Msg) tea.Msg {
+	switch msg := msg.(type) {
+	case data.Answer:
+		s.keys.Update(msg)
+		return s.queueTable.Update(msg)
+	case Back:
+		if s.keys.queue != "" {
+			s.keys.show("")
+			return request.Done{}
+		}
+		return nil
+	}
+	if s.keys.queue != "" {
+		return s.keys.Update(msg)
+	}
+	return s.queueTable.Update(msg)
+}
+
+// Actions are those of all tables of queues, and to open the keys of one.
+func (s *QueueList) Actions() map[string]Action {
+	if s.keys.queue != "" {
+		return s.keys.actions()
+	}
+	actions := s.queueTable.Actions()
+	actions[command.PartitionKeys] = Action{Disabled: s.noQueue, Run: func() tea.Msg {
+		if q := s.selected(); q != nil {
+			s.keys.show(q.Name)
+		}
+		return request.Done{}
+	}}
+	return actions
+}
+
+// opened is the queue whose keys are shown; its zero value when that is not among the queues any more.
+func (s *QueueList) opened() (q monitor.Queue) {
+	if at := slices.IndexFunc(s.Facts.Queues, func(q monitor.Queue) bool { return q.Name == s.keys.queue }); at >= 0 {
+		return s.Facts.Queues[at]
+	}
+	return q
+}
+
+// Selected is the queue that is open, or the one under the cursor.
+func (s *QueueList) Selected() Selection {
+	if s.keys.queue == "" {
+		return s.queueTable.Selected()
+	}
+	selection := Selection{Noun: "keys", Rows: func() []json.RawMessage { return encoded(s.keys.keys()) }}
+	if q := s.opened(); q.Name != "" {
+		selection.Queue = &q
+	}
+	return selection
 }
 
 // View draws the queues, and the selected one in detail.
 func (s *QueueList) View() View {
 	if !s.Facts.Known(data.Queues) {
 		return View{Lines: []string{"", " " + s.waiting(data.Queues)}, Cursor: -1}
+	}
+	if s.keys.queue != "" {
+		return s.keys.view(s.limits(s.opened()))
 	}
 	lines := s.draw()
 	if q := s.selected(); q != nil {
@@ -100,5 +172,8 @@ func (s *QueueList) limits(q monitor.Queue) string {
 
 // Told is the list in words.
 func (s *QueueList) Told() []string {
+	if s.keys.queue != "" {
+		return s.keys.told(s.limits(s.opened()))
+	}
 	return append([]string{format.Count(int64(len(s.Facts.Queues)), "queue")}, s.toldQueues()...)
 }

@@ -297,7 +297,7 @@ func TestAttentionSums(t *testing.T) {
 		{At: noon.Add(-40 * time.Minute), QueueStats: monitor.QueueStats{Queue: "old", Failed: 9}},
 	}
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Jobs: 186}}}},
+		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Failed: 186}}}},
 		data.Answer{Panel: data.Minutes, Value: minutes},
 		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
 	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 of Send: smtp 421`)
@@ -311,7 +311,7 @@ func TestQueuesInUse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "gone", Error: "x", Jobs: 9}}}},
+		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "gone", Error: "x", Failed: 9}}}},
 		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
 	rows := regexp.MustCompile(`(?m)^[> ] (busy|calm|gone)`).FindAllStringSubmatch(s.text(), -1)
 	require.Equal(t, "gone", rows[2][1], "last")
@@ -474,7 +474,7 @@ func (anything) Minutes(context.Context, time.Duration) ([]monitor.Minute, error
 }
 
 func (anything) Failures(context.Context, monitor.FailureQuery) (monitor.Failures, error) {
-	return monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
+	return monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Failed: 3, First: noon, Last: noon, Example: 995}}}, nil
 }
 
 func (anything) Kinds(context.Context) ([]monitor.Kind, error) {

@@ -86,7 +86,7 @@ func TestActionsAndErrorsSayTheirPosition(t *testing.T) {
 	require.Contains(t, a.text(), " actions 28-40 of 40\n")
 	e := newStage(t, 80, 19, func(kit Kit) Screen { return NewErrors(kit) })
 	group := func(i int) monitor.Failure {
-		return monitor.Failure{Queue: "email", Kind: "Send", Error: fmt.Sprint(i), Jobs: 2}
+		return monitor.Failure{Queue: "email", Kind: "Send", Error: fmt.Sprint(i), Failed: 2}
 	}
 	e.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: many(40, group)}})
 	require.Contains(t, e.text(), "80 jobs failed in 24h; groups 1-7 of 40")

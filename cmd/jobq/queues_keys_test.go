@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// The keys of a queue are listed in pages and in orders, as a table and as JSON; a queue that nobody
+// knows is told from one without keys.
+func TestQueuesKeys(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	command := func(want int, line string) (out, notes string) {
+		t.Helper()
+		out, notes, code := invoke(t, "", append(strings.Fields(line), "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", line, notes)
+		return out, notes
+	}
+	_, notes := command(exitNotFound, "queues keys default")
+	require.Contains(t, notes, `no queue "default" is known`)
+	command(exitOK, "enqueue export")
+	out, notes := command(exitOK, "queues keys default")
+	require.Empty(t, out)
+	require.Equal(t, "no such key has a job that is available or runs\n", notes)
+	for _, key := range []string{"a", "b", "b", "b", "c", "c"} {
+		command(exitOK, "enqueue export --partition-key "+key)
+	}
+	_, err := pool.Exec(context.Background(), "update jobq.pending set run_at = now() - interval '90 minutes' where partition_key = 'c'")
+	require.NoError(t, err)
+
+	out, notes = command(exitOK, "queues keys default")
+	require.Empty(t, notes)
+	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +HEAD\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
+	out, notes = command(exitOK, "queues keys default --limit 2")
+	require.NotContains(t, out, "c ")
+	require.Equal(t, "2 keys looked at; those behind them: jobq queues keys default --after b\n", notes)
+	_, notes = command(exitOK, "queues keys default --limit 2 --sort running")
+	require.Equal(t, "1 key more: --limit shows more\n", notes)
+	listed := func(line string) (keys []string) {
+		out, _ := command(exitOK, line)
+		var page monitor.Keys
+		require.NoError(t, json.Unmarshal([]byte(out), &page))
+		for _, key := range page.Keys {
+			keys = append(keys, key.Key)
+		}
+		return keys
+	}
+	require.Equal(t, []string{"c"}, listed("queues keys default --after b --json"))
+	require.Equal(t, []string{"b", "c", "a"}, listed("queues keys default --sort available --json"))
+	require.Equal(t, []string{"c", "a"}, listed("queues keys default --sort oldest --limit 2 --json"))
+
+	command(exitOK, "queues set default --key-limit 1 --key-order stop")
+	_, err = pool.Exec(context.Background(), `
+		with held as (update jobq.pending set position = null, run_at = now() + interval '90 minutes', attempts = 1 where id = 2)
+		insert into jobq.lane_head (queue, key, job_id, lease_id) values ('default', 'a', 2, 1)`)
+	require.NoError(t, err)
+	command(exitOK, "enqueue export --partition-key a")
+	out, _ = command(exitOK, "queues keys default --limit 1")
+	require.Regexp(t, `\na +held +1 +0 +\w+ +job 2 waits for its retry in 1h\n$`, out)
+
+	_, notes = command(exitUsage, "queues keys default --sort size")
+	require.Contains(t, notes, `--sort must be key, available, running or oldest, not "size"`)
+	_, notes = command(exitUsage, "queues keys default --limit 0")
+	require.Contains(t, notes, "--limit must be 1 to 1000, not 0")
+}

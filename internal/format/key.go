@@ -1,0 +1,28 @@
+package format
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// KeyHead is what a partition key has to wait for; empty for nothing.
+func KeyHead(key monitor.Key, now time.Time) string {
+	if key.Head == 0 {
+		return ""
+	}
+	does := map[string]string{"running": "runs", "retry": "waits for its retry", "waiting": "waits for other jobs", "failed": "has failed"}[key.HeadState]
+	if key.HeadUntil != nil {
+		does += " " + When(*key.HeadUntil, now)
+	}
+	return fmt.Sprintf("job %d %s", key.Head, does)
+}
+
+// KeyWait is for how long the job of a partition key has waited that has waited longest; "-" where none waits.
+func KeyWait(key monitor.Key, now time.Time) string {
+	if key.OldestRunAt == nil {
+		return "-"
+	}
+	return Ago(now.Sub(*key.OldestRunAt))
+}

@@ -1,0 +1,123 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+	"github.com/jobq-dev/jobq/internal/storable"
+)
+
+// KeyState says what becomes of the next job of a partition key.
+type KeyState string
+
+// The states.
+const (
+	KeyReady KeyState = "ready" // it may be claimed when it is the key's turn
+	KeyFull  KeyState = "full"  // as many jobs of the key run as the queue allows for each
+	KeyHeld  KeyState = "held"  // the queue has an order, and the key has to wait for its head
+	KeyIdle  KeyState = "idle"  // there is none: nothing of the key is in the line
+)
+
+// Key is a partition key of a queue of which jobs are in the line, or run.
+type Key struct {
+	Key   string   `json:"key"`
+	State KeyState `json:"state"`
+	// Available is counted up to KeyAvailableMax, which then means "at least as many".
+	Available int64 `json:"available"`
+	Running   int64 `json:"running"`
+	// OldestRunAt is since when the one of the counted jobs in the line could have run that has
+	// waited longest; nil for none.
+	OldestRunAt *time.Time `json:"oldest_run_at,omitempty"`
+	// Head is the job that the next one of the key has to wait for, in a queue with an order; 0 for none.
+	// HeadState says what it does: running, retry (it waits for that, until HeadUntil), waiting (for
+	// other jobs), or failed.
+	Head      int64      `json:"head,omitempty"`
+	HeadState string     `json:"head_state,omitempty"`
+	HeadUntil *time.Time `json:"head_until,omitempty"`
+}
+
+// Keys are some of the partition keys of a queue.
+type Keys struct {
+	Keys []Key `json:"keys"` // in the order in which the database sorts texts
+	// Next is what KeyQuery.After is for those that follow; empty when there are no more.
+	Next string `json:"next,omitempty"`
+	// MoreRun says that more than KeyRunsMax jobs of the queue run and that it has no limit for its
+	// keys: then only those were counted that were claimed first.
+	MoreRun bool `json:"more_run,omitempty"`
+}
+
+const (
+	// KeyAvailableMax is up to how many jobs in the line Keys counts of each key.
+	KeyAvailableMax = 1000
+	// KeyRunsMax is how many running jobs Keys looks at, in a queue without a limit for its keys.
+	KeyRunsMax = 10_000
+	// KeysMax is the most keys that one call returns.
+	KeysMax = 1000
+	// keysDefault is how many it returns unless told otherwise.
+	keysDefault = 100
+)
+
+// KeyQuery says which partition keys are wanted.
+type KeyQuery struct {
+	Queue string // needed
+	After string // the first keys behind this one; empty for the first of all
+	Limit int    // keys to look at, 1 to 1000; 0 means 100
+}
+
+// Keys returns the partition keys of a queue, and what waits and runs of each. A page may have
+// fewer keys than the limit although others follow: Next says so. It costs the same however
+// many keys and jobs the queue has. ErrInvalid for an empty queue, or a limit beyond its bounds.
+func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
+	limit := cmp.Or(query.Limit, keysDefault)
+	switch {
+	case query.Queue == "":
+		return Keys{}, fmt.Errorf("keys: %w: queue must not be empty", jobq.ErrInvalid)
+	case limit < 1 || limit > KeysMax:
+		return Keys{}, fmt.Errorf("keys: %w: limit must be 1 to %d, not %d", jobq.ErrInvalid, KeysMax, limit)
+	}
+	for name, text := range map[string]string{"queue": query.Queue, "after": query.After} {
+		if err := storable.Text(name, text); err != nil {
+			return Keys{}, fmt.Errorf("keys: %w: %w", jobq.ErrInvalid, err)
+		}
+	}
+	rows, err := m.queries.KeyList(ctx, db.KeyListParams{
+		Queue: query.Queue, AfterKey: query.After, AvailableMax: KeyAvailableMax, RunMax: KeyRunsMax,
+		RowCount: int32(limit), // #nosec G115 -- checked above
+	})
+	if err != nil {
+		return Keys{}, dberror.Wrap(m.schema, fmt.Sprintf("keys of queue %q", query.Queue), err)
+	}
+	keys := Keys{Keys: make([]Key, 0, len(rows))}
+	for _, row := range rows {
+		keys.MoreRun = row.MoreRun
+		if row.Available == 0 && row.Running == 0 { // which claims have yet to forget
+			continue
+		}
+		key := Key{
+			Key: row.Key, State: keyState(row), Available: row.Available, Running: row.Running, OldestRunAt: db.TimeOrNil(row.OldestRunAt),
+			Head: row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
+		}
+		keys.Keys = append(keys.Keys, key)
+	}
+	if len(rows) == limit {
+		keys.Next = rows[limit-1].Key
+	}
+	return keys, nil
+}
+
+func keyState(row db.KeyListRow) KeyState {
+	switch {
+	case row.Available == 0:
+		return KeyIdle
+	case row.KeyLimit > 0 && row.Running >= int64(row.KeyLimit):
+		return KeyFull
+	case row.Head > 0:
+		return KeyHeld
+	}
+	return KeyReady
+}

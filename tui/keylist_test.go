@@ -1,0 +1,64 @@
+package tui
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// The keys of a queue open from its row, a page at a time: the next one below the last row, the
+// one before above the first. Jobs of a key open from there, and esc leads back.
+func TestKeysOfAQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press(Queues, Keys)
+	require.Contains(t, b.plain(), "Keys of email 3")
+	require.Regexp(t, `> customer-17 +full +1,000\+ +1 +1h +job 48213911 runs`, b.plain())
+	require.Regexp(t, `customer-18 +held +12 +0 +3m +job 48213904 waits for its retry in 42s`, b.plain())
+	require.Regexp(t, `customer-2 +idle +0 +1 +-`, b.plain())
+	require.Contains(t, b.plain(), "more follow below the last one")
+	b.press(Down, Open)
+	require.Equal(t, `queue:email partition:"customer-18"`, b.match())
+	b.press(Queues)
+	require.Contains(t, b.plain(), "> customer-18", "where it was")
+	b.press(Down)
+	require.NotContains(t, b.plain(), "müller")
+	b.press(Down)
+	require.Regexp(t, `behind customer-2\n`, b.plain())
+	require.Regexp(t, `> müller & söhne +ready +3 +0 +2s`, b.plain())
+	b.press(Down, Open)
+	require.Equal(t, `queue:email partition:"müller & söhne"`, b.match())
+	b.press(Queues, Up)
+	require.Contains(t, b.plain(), "> customer-2 ", "the last row of the page before")
+	b.press(Back)
+	require.Contains(t, b.plain(), "Queues 3")
+
+	b.fake.keys = nil
+	b.press(Keys)
+	b.tick(time.Minute)
+	require.Contains(t, b.plain(), "no job with a partition key is available or runs")
+	b.press(Open)
+	require.Contains(t, b.plain(), "no key is selected")
+}
+
+// A queue that goes while its keys are open leaves an empty page, and an answer about another
+// page is no answer.
+func TestKeysOfAQueueThatGoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	b.press(Queues, Keys)
+	b.fake.queues, b.fake.keys = b.fake.queues[:1], nil
+	b.tick(time.Minute)
+	require.Contains(t, b.plain(), "Keys of email")
+	require.Contains(t, b.plain(), "no job with a partition key")
+	b.press(Pause)
+	require.Contains(t, b.plain(), "no queue is selected")
+	b.fake.keys = []monitor.Key{{Key: "late", State: monitor.KeyReady, Available: 1, OldestRunAt: new(noon)}}
+	b.press(Back, Keys)
+	b.tick(time.Minute)
+	require.Contains(t, b.plain(), "Keys of default")
+	require.Contains(t, b.plain(), "> late")
+}
