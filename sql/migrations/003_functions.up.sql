@@ -1772,7 +1772,6 @@ begin
   end if;
   kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
-  readied := readied || served || kept;
   again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
   if served_lanes <> '{}' then
     update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
@@ -1924,8 +1923,10 @@ begin
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
   perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
-  if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
-      and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
+  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and (served <> '{}' or kept <> '{}' or exists (
+        select from unnest(readied) as r(key)
+          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key and x.turn is not null limit 1) x)) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
