@@ -1255,7 +1255,7 @@ end $$;
 -- was not told yet counts until it is, and those of a dead worker until its leases
 -- are reaped.
 --
--- slots_free are the worker's slots that have no job. If these are less than a tenth of what the
+-- slots_free are the worker's slots that have no job. If these are less than an eighth of what the
 -- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
 -- counts as if it ran.
 --
@@ -1294,8 +1294,8 @@ begin
   if q.max_running is not null then
     select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
       from jobq.lease l where l.queue = of_queue;
-    if admitted > room / 10 and admitted > least(slots_free, room) then
-      admitted := greatest(least(slots_free, room), least(admitted, room / 10));
+    if admitted > room / 8 and admitted > least(slots_free, room) then
+      admitted := greatest(least(slots_free, room), least(admitted, room / 8));
       blocked := 'limit';
     end if;
     perform set_config('jobq_claim.running', (q.max_running - room)::text, true);
