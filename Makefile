@@ -137,6 +137,10 @@ matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the ta
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
+.PHONY: bench-flow
+bench-flow: ## Measure what limits and partition keys cost, for bench/notes/flow.md (five minutes)
+	cd bench && go run ./flow
+
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers
