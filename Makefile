@@ -152,6 +152,10 @@ bench-layout: ## Measure the table layouts of docs/decisions/0001
 bench-why: ## Measure jobq.why beside 10 million waiting jobs (some minutes, 4 GB in /dev/shm)
 	cd bench && go run ./why
 
+.PHONY: bench-flow
+bench-flow: ## Measure what limits and partition keys cost, for bench/notes/flow.md (five minutes)
+	cd bench && go run ./flow
+
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers

@@ -86,6 +86,34 @@ func TestEnqueueMany(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// Of many jobs in one call each has its own options, and the others the defaults.
+func TestEnqueueManyWithOptionsOfSome(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	parent := jobtest.Enqueue(t, client, nil)
+	all := jobq.EnqueueOptions{
+		Queue: "mail", Priority: 3, RunAt: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), MaxAttempts: 7, UniqueKey: "u", PartitionKey: "p",
+		Timeout: time.Minute, BackoffBase: 2 * time.Second, BackoffMax: 3 * time.Second, Tags: []string{"t"}, Metadata: json.RawMessage(`{"m":1}`),
+	}
+	jobs := make([]jobq.EnqueueParams, 5)
+	for i, options := range []jobq.EnqueueOptions{{}, all, {}, {Delay: time.Hour}, {After: []int64{parent}, OnParentFailure: jobq.RunOnParentFailure}} {
+		jobs[i] = jobq.EnqueueParams{Args: jobtest.Greeting{}, EnqueueOptions: options}
+	}
+	enqueued, err := client.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	stored := make([]string, len(jobs))
+	for i := range jobs {
+		require.NoError(t, client.Pool().QueryRow(ctx, `select concat_ws(' ', p.queue, p.priority, p.run_at > now(), p.run_at = '2100-01-01Z', p.max_attempts, p.unique_key,
+				p.partition_key, p.timeout, p.backoff_base, p.backoff_max, p.tags, p.metadata, p.waits)
+			from jobq.pending p where p.id = $1`, enqueued[i].ID).Scan(&stored[i]))
+	}
+	const plain = "default 0 f f 25 "
+	require.Equal(t, []string{
+		plain, `mail 3 t t 7 u p 00:01:00 00:00:02 00:00:03 {t} {"m": 1}`, plain, "default 0 t f 25 ", plain + " t",
+	}, stored)
+}
+
 // A job enqueued in a transaction exists if that commits, whatever the
 // transaction's search_path is, and in whatever schema jobq lives.
 func TestEnqueueTx(t *testing.T) {

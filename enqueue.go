@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
@@ -276,64 +275,66 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 }
 
 // enqueueColumns turns jobs into one array per column, which is how many rows
-// travel in one statement. An error names the job by its index in jobs.
+// travel in one statement. Of what no job has there is no array: it would cost the
+// server as much as any other. An error names the job by its index in jobs.
 func (c *Client) enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 	count := len(jobs)
-	columns := db.JobEnqueueManyParams{
-		Kinds: make([]string, count), Args: make([]json.RawMessage, count), Queues: make([]string, count),
-		Priorities: make([]int32, count), RunAts: make([]pgtype.Timestamptz, count), Delays: make([]pgtype.Interval, count),
-		MaxAttempts: make([]int32, count), UniqueKeys: make([]string, count), Timeouts: make([]pgtype.Interval, count),
-		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
-		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
-	}
+	columns := db.JobEnqueueManyParams{Kinds: make([]string, count), Args: make([]json.RawMessage, count)}
 	for i := range jobs {
 		wanted := withDefaults(jobs[i])
 		job, err := enqueueParams(&wanted)
 		if err != nil {
 			return columns, fmt.Errorf("jobs[%d]: %w", i, err)
 		}
-		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Kind, job.Args, job.Queue
-		columns.Priorities[i], columns.MaxAttempts[i] = job.Priority, job.MaxAttempts
-		columns.Delays[i], columns.Timeouts[i] = job.Delay, job.Timeout
-		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
-		columns.UniqueKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.Metadata
-		if job.PartitionKey != "" {
-			if columns.PartitionKeys == nil { // mostly there are none
-				columns.PartitionKeys = make([]string, count)
-			}
-			columns.PartitionKeys[i] = job.PartitionKey
-		}
+		columns.Kinds[i], columns.Args[i] = job.Kind, job.Args
+		setElement(&columns.Queues, count, i, job.Queue, job.Queue != "")
+		setElement(&columns.Priorities, count, i, job.Priority, job.Priority != 0)
+		setElement(&columns.MaxAttempts, count, i, job.MaxAttempts, job.MaxAttempts != 0)
+		setElement(&columns.Delays, count, i, job.Delay, job.Delay.Valid)
+		setElement(&columns.Timeouts, count, i, job.Timeout, job.Timeout.Valid)
+		setElement(&columns.BackoffBases, count, i, job.BackoffBase, job.BackoffBase.Valid)
+		setElement(&columns.BackoffMaxes, count, i, job.BackoffMax, job.BackoffMax.Valid)
+		setElement(&columns.UniqueKeys, count, i, wanted.UniqueKey, wanted.UniqueKey != "")
+		setElement(&columns.PartitionKeys, count, i, job.PartitionKey, job.PartitionKey != "")
+		setElement(&columns.Metadata, count, i, job.Metadata, job.Metadata != nil)
+		setElement(&columns.AfterFailures, count, i, string(wanted.OnParentFailure), wanted.OnParentFailure != "")
 		if wanted.hasUniqueness() {
-			if columns.Uniques == nil {
-				columns.Uniques = make([]json.RawMessage, count)
-			}
 			if err := c.uniqueWithCodec(&wanted.EnqueueOptions); err != nil {
 				return columns, fmt.Errorf("jobs[%d]: %w", i, err)
 			}
-			if columns.Uniques[i], err = wanted.uniqueness(); err != nil {
+			uniqueness, err := wanted.uniqueness()
+			if err != nil {
 				return columns, fmt.Errorf("jobs[%d]: uniqueness: %w", i, err)
 			}
+			setElement(&columns.Uniques, count, i, uniqueness, true)
 		}
 		if job.RunAt != nil {
-			columns.RunAts[i] = db.Timestamp(*job.RunAt)
+			setElement(&columns.RunAts, count, i, db.Timestamp(*job.RunAt), true)
 		}
 		for _, parent := range wanted.After {
 			columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
 			columns.AfterParents = append(columns.AfterParents, parent)
 		}
-		if wanted.OnParentFailure != "" {
-			if columns.AfterFailures == nil {
-				columns.AfterFailures = make([]string, count)
-			}
-			columns.AfterFailures[i] = string(wanted.OnParentFailure)
-		}
 		if job.Tags != nil {
-			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
+			tags, err := json.Marshal(job.Tags)
+			if err != nil {
 				return columns, fmt.Errorf("jobs[%d]: tags: %w", i, err)
 			}
+			setElement(&columns.Tags, count, i, tags, true)
 		}
 	}
 	return columns, nil
+}
+
+// setElement sets an element of a column, which is nil until it has one.
+func setElement[T any](column *[]T, count, i int, value T, isSet bool) {
+	if !isSet {
+		return
+	}
+	if *column == nil {
+		*column = make([]T, count)
+	}
+	(*column)[i] = value
 }
 
 // withDefaults is the job with the defaults of its kind.

@@ -221,21 +221,21 @@ func TestReapedSlotsAreFree(t *testing.T) {
 	require.Len(t, q.exchange(limited("a", 3)).Claimed, 3)
 }
 
-// Jobs are claimed ahead up to a tenth of what the limit leaves, and for the slots in any case.
+// Jobs are claimed ahead up to an eighth of what the limit leaves, and for the slots in any case.
 func TestClaimsAhead(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.set(`{"max_running": 100}`)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 100)")
-	exchange := limited("a", 10)
+	exchange := limited("a", 12)
 	exchange.SlotsFree = 2
-	require.Len(t, q.exchange(exchange).Claimed, 10)
+	require.Len(t, q.exchange(exchange).Claimed, 12)
 	answer := q.exchange(exchange)
-	require.Len(t, answer.Claimed, 9)
-	require.Equal(t, db.Admission{Jobs: 9, Blocked: db.BlockedByLimit}, answer.Admission)
-	exchange.SlotsFree = 80
-	exchange.Claim.JobCount = 80
-	require.Len(t, q.exchange(exchange).Claimed, 80)
+	require.Len(t, answer.Claimed, 11)
+	require.Equal(t, db.Admission{Jobs: 11, Blocked: db.BlockedByLimit}, answer.Admission)
+	exchange.SlotsFree = 76
+	exchange.Claim.JobCount = 76
+	require.Len(t, q.exchange(exchange).Claimed, 76)
 	exchange.SlotsFree = 2
 	require.Equal(t, db.Admission{Jobs: 1, Blocked: db.BlockedByLimit}, q.exchange(exchange).Admission)
 }

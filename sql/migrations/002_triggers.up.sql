@@ -95,7 +95,8 @@ begin
     new.position := null;
   end if;
   new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
-  if new.position is null and new.waits is null or new.partition_key <> '' then
+  if (new.position is null and new.waits is null or new.partition_key <> '')
+      and current_setting('jobq_pending.marked', true) is distinct from 'on' then -- to set it costs as much as all the rest
     perform set_config('jobq_pending.marked', 'on', true); -- for pending_after_insert
   end if;
   if new.unique_key is not null then

@@ -1463,7 +1463,7 @@ end $$;
 -- was not told yet counts until it is, and those of a dead worker until its leases
 -- are reaped.
 --
--- slots_free are the worker's slots that have no job. If these are less than a tenth of what the
+-- slots_free are the worker's slots that have no job. If these are less than an eighth of what the
 -- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
 -- counts as if it ran.
 --
@@ -1502,8 +1502,8 @@ begin
   if q.max_running is not null then
     select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
       from jobq.lease l where l.queue = of_queue;
-    if admitted > room / 10 and admitted > least(slots_free, room) then
-      admitted := greatest(least(slots_free, room), least(admitted, room / 10));
+    if admitted > room / 8 and admitted > least(slots_free, room) then
+      admitted := greatest(least(slots_free, room), least(admitted, room / 8));
       blocked := 'limit';
     end if;
     perform set_config('jobq_claim.running', (q.max_running - room)::text, true);
@@ -1635,10 +1635,10 @@ create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share i
 begin
   return query
     with walk as materialized (
-      select l.n::integer as n, w.places, cardinality(w.places) as found, array_position(w.fits[1:lane_pick.share], false) is null as fits
+      select l.n::integer as n, w.places, cardinality(w.places) as found, coalesce(w.first_other <= lane_pick.share, false) as mixed
         from unnest(lane_pick.keys) with ordinality as l(key, n)
         cross join lateral (
-          select coalesce(array_agg(x.place), '{}') as places, array_agg(x.fits) as fits
+          select coalesce(array_agg(x.place), '{}') as places, array_position(array_agg(x.fits), false) as first_other
             from (
               select p.ctid as place, p.kind = any(lane_pick.kinds) as fits
                 from jobq.pending p
@@ -1647,40 +1647,36 @@ begin
                 limit lane_pick.share + 1
             ) x
         ) w
-    ), pure as materialized (
-      select coalesce(min(w.n) filter (where not w.fits) - 1, cardinality(lane_pick.keys)) as n from walk w
     ), chosen as materialized (
-      select w.n, unnest(w.places[1:lane_pick.share]) as place
-        from walk w
-        where w.n <= (select p.n from pure p)
-        limit lane_pick.wanted
-    ), locked as materialized (
-      -- Of a job that was changed since the statement began, the place is another one.
-      select x.id, x.ctid as place
-        from jobq.pending x
-        where x.ctid = any(array(select c.place from chosen c)) and x.queue = of_queue and x.position is not null and x.kind = any(lane_pick.kinds)
-        for update skip locked
-    ), reach as materialized ( -- the last key, and how many of it are among the chosen ones
-      select x.n, (select count(*) from chosen c where c.n = x.n) as jobs
+      select w.n, w.found, w.places[1 : least(w.found, lane_pick.share, lane_pick.wanted - w.before)] as places
         from (
-          select case when (select count(*) from chosen) = lane_pick.wanted then (select max(c.n) from chosen c) else (select p.n from pure p) end as n
-        ) x
-    ), missed as materialized ( -- seldom any
-      select c.n, count(*) as jobs
-        from chosen c
-        where (select count(*) from locked) < (select count(*) from chosen) and c.place not in (select l.place from locked l)
-        group by c.n
+          select x.*, coalesce(sum(least(x.found, lane_pick.share)) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,
+              bool_or(x.mixed) over (order by x.n rows unbounded preceding) as is_over
+            from walk x
+        ) w
+        where w.before < lane_pick.wanted and not w.is_over
+    ), locked as materialized (
+      select coalesce(array_agg(y.id), '{}') as ids, coalesce(array_agg(y.place), '{}') as places
+        from (
+          -- Of a job that was changed since the statement began, the place is another one.
+          select x.id, x.ctid as place
+            from jobq.pending x
+            where x.ctid = any(array(select unnest(c.places) from chosen c)) and x.queue = of_queue and x.position is not null and x.kind = any(lane_pick.kinds)
+            for update skip locked
+        ) y
     ), lane as materialized (
-      select w.n, w.found, case when w.n = r.n then r.jobs else least(w.found, lane_pick.share) end - coalesce(m.jobs, 0) as taken
-        from reach r
-        join walk w on w.n <= r.n
-        left join missed m on m.n = w.n
+      select c.n, c.found, cardinality(c.places) - case -- seldom is any missed
+          when (select cardinality(k.places) from locked k) = (select sum(cardinality(o.places)) from chosen o) then 0
+          else (select count(*) from unnest(c.places) as p(place) where p.place not in (select unnest(k.places) from locked k))
+        end as taken
+        from chosen c
     )
-    select array(select l.id from locked l), array(select l.place from locked l), (select r.n from reach r),
-      (select r.n = p.n and p.n < cardinality(lane_pick.keys) from reach r, pure p),
-      array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
-      array(select l.n from lane l where l.taken = l.found order by l.n),
-      array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n);
+    select k.ids, k.places, r.n, exists (select from walk w where w.n = r.n + 1 and w.mixed),
+        array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
+        array(select l.n from lane l where l.taken = l.found order by l.n),
+        array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n)
+      from locked k
+      cross join (select coalesce(max(l.n), 0) as n from lane l) r;
 end $$;
 
 -- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
@@ -1980,7 +1976,6 @@ begin
   end if;
   kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
-  readied := readied || served || kept;
   again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
   if served_lanes <> '{}' then
     update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
@@ -2134,8 +2129,10 @@ begin
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
   perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
-  if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
-      and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
+  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and (served <> '{}' or kept <> '{}' or exists (
+        select from unnest(readied) as r(key)
+          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key and x.turn is not null limit 1) x)) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
