@@ -35,7 +35,7 @@ var (
 )
 
 // Database is a collector of a database's figures, of at most 1000 queues. It
-// reads them with one bounded query, at most every 5 seconds, during a scrape. It is
+// reads them with bounded queries, at most every 5 seconds, during a scrape. It is
 // safe for concurrent use.
 type Database struct {
 	queues  func(context.Context) ([]monitor.Queue, error)

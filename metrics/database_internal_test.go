@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,13 +121,15 @@ func TestEndsAreCountedOnce(t *testing.T) {
 func TestDoctorExaminesAtIntervals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		calls, fail := 0, false
+		var calls atomic.Int32
+		var fail atomic.Bool
 		ctx, stop := context.WithCancel(t.Context())
 		d := NewDoctor(func(context.Context) (Findings, error) {
-			if calls++; fail {
+			call := calls.Add(1)
+			if fail.Load() {
 				return Findings{}, errors.New("refused")
 			}
-			return Findings{Critical: calls, Warning: 2}, nil
+			return Findings{Critical: int(call), Warning: 2}, nil
 		}, time.Minute)
 		require.NotContains(t, scrape(t, d), "jobq_doctor")
 		var running sync.WaitGroup
@@ -138,13 +141,13 @@ func TestDoctorExaminesAtIntervals(t *testing.T) {
 			require.Contains(t, text, `jobq_doctor_findings{severity="warning"} 2`+"\n")
 			require.Contains(t, text, `jobq_doctor_findings{severity="note"} 0`+"\n")
 		}
-		require.Equal(t, 1, calls)
-		fail = true
+		require.EqualValues(t, 1, calls.Load())
+		fail.Store(true)
 		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
-		require.Equal(t, 2, calls)
+		require.EqualValues(t, 2, calls.Load())
 		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 1`+"\n")
-		fail = false
+		fail.Store(false)
 		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		require.Contains(t, scrape(t, d), `jobq_doctor_findings{severity="critical"} 3`+"\n")
