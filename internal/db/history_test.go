@@ -308,7 +308,6 @@ func historyCases() []historyCase {
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},
 		{"ScheduleList", db.ScheduleList, "1000, '', 100", few, ""},
 		{"ScheduleTickList", db.ScheduleTickList, "'s1', 20", inHand, ""},
-		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, '', '', 0, null, '', '', 'ann'", few, ""},
 		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, 'key', '', 0, null, '', '', 'ann'", few, ""},
 		{"ExportJobs", db.ExportJobs, "(now() at time zone 'UTC')::date - 5, 20000000, 100", batch, ""},
 		{"ExportAttempts", db.ExportAttempts, "(now() at time zone 'UTC')::date - 5, 20000000, 0, '-infinity', 500", batch, ""},
