@@ -20,13 +20,13 @@ type Queue struct {
 	// Scheduled and Retrying count among the CountMax jobs of all queues that
 	// are due next, Waiting among the CountMax oldest that wait for others, Failed and Cancelled among the CountMax that ended last
 	// without success.
-	Scheduled int64      `json:"scheduled"`
-	Retrying  int64      `json:"retrying"` // those of the scheduled that have failed before
-	Waiting   int64      `json:"waiting"`  // for other jobs
-	Running   int64      `json:"running"`
-	Slots     int64      `json:"slots"` // of workers that live and do not drain
-	Failed    int64      `json:"failed"`
-	Cancelled int64      `json:"cancelled"`
+	Scheduled int64 `json:"scheduled"`
+	Retrying  int64 `json:"retrying"` // those of the scheduled that have failed before
+	Waiting   int64 `json:"waiting"`  // for other jobs
+	Running   int64 `json:"running"`
+	Slots     int64 `json:"slots"` // of workers that live and do not drain
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
 	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of partition keys that a limit or
 	// an order holds do not count. It is nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
 	HeadRunAt *time.Time `json:"head_run_at,omitempty"`

@@ -97,7 +97,7 @@ func scheduleOf(row db.ScheduleGetRow) Schedule {
 			Queue: row.Queue, Priority: row.Priority, MaxAttempts: int(row.MaxAttempts), Timeout: db.Milliseconds(row.TimeoutMs),
 			BackoffBase: db.Milliseconds(row.BackoffBaseMs), BackoffMax: db.Milliseconds(row.BackoffMaxMs), Tags: row.Tags, Metadata: row.Metadata,
 			PartitionKey: row.PartitionKey,
-			CatchUp: jobq.CatchUp(row.CatchUp), CatchUpMax: int(row.CatchUpMax), CatchUpWithin: seconds(row.CatchUpWithinSeconds),
+			CatchUp:      jobq.CatchUp(row.CatchUp), CatchUpMax: int(row.CatchUpMax), CatchUpWithin: seconds(row.CatchUpWithinSeconds),
 			Overlap: jobq.Overlap(row.Overlap), Source: row.Source,
 		},
 		CreatedAt: row.CreatedAt.Time.UTC(), PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),

@@ -42,7 +42,7 @@ func setParams(s *jobq.Schedule, actor string) db.ScheduleSetParams {
 		Priority: int64(s.Priority), MaxAttempts: int64(s.MaxAttempts), Timeout: db.IntervalOrNull(s.Timeout),
 		BackoffBase: db.IntervalOrNull(s.BackoffBase), BackoffMax: db.IntervalOrNull(s.BackoffMax), Tags: s.Tags, Metadata: s.Metadata,
 		PartitionKey: s.PartitionKey,
-		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked by checkSchedule
+		CatchUp:      string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked by checkSchedule
 		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: actor,
 	}
 }
