@@ -477,6 +477,8 @@ func TestUniquenessIsChecked(t *testing.T) {
 	}
 	_, err := client.Pool().Exec(ctx, `select jobq.enqueue('k', '{"id": 1}', unique_key => 'x', uniqueness => '{"by": ["id"]}')`)
 	jobtest.RequireRefusal(t, err, "uniqueness", "give unique_key or by, and not both", "both")
+	_, err = client.Pool().Exec(ctx, `select jobq.enqueue('k', '{"id": 1}', after => array[jobq.enqueue('parent')], uniqueness => '{"by": ["id"], "on_conflict": "replace"}')`)
+	jobtest.RequireRefusal(t, err, "uniqueness", "on_conflict replace is not for a job that waits for others (after)", "after")
 	_, err = client.Pool().Exec(ctx, `select jobq.enqueue('k', '{"$jobq": "enc", "id": 1}', uniqueness => '{"by": ["id"]}')`)
 	jobtest.RequireRefusal(t, err, "uniqueness", "by cannot look into encrypted args", "encrypted")
 	_, err = client.Pool().Exec(ctx, `select jobq.enqueue('k', '{"id": 1}', uniqueness => '{"by": ["id"')`)

@@ -23,6 +23,7 @@ func TestForgetsKeysOfAbandonedQueues(t *testing.T) {
 func TestForgetsHeadsOfKeys(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
+	f.exec("insert into jobq.queue (name, key_limit, key_order) values ('q', 1, 'hold')")
 	f.exec("insert into jobq.lane_head (queue, key, job_id, lease_id) select 'q', 'key ' || i, 1000 + i, 1 from generate_series(1, 1200) i")
 	f.exec("insert into jobq.pending (id, kind, queue, partition_key, run_at) values (1007, 'k', 'q', 'key 7', now() + interval '1 hour')")
 	f.start(janitor.Config{}, janitor.ChoreTimes(0, 0, 100*time.Millisecond))

@@ -84,7 +84,7 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 }
 
 // Sums by minute become counters that only grow: a minute that is read again counts for what has come since, what there was at the first
-// reading does not count, and after an outage all of it is read, each minute once.
+// reading does not count, and after an outage of an hour at most all of it is read, each minute once.
 func TestEndsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)

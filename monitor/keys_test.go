@@ -53,10 +53,14 @@ func TestKeysWithoutALimit(t *testing.T) {
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{b, c}, Next: "c"}, p.keysOf(monitor.KeyQuery{After: "a", Limit: 2}))
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{}}, p.keysOf(monitor.KeyQuery{After: "c", Limit: 2}))
 
-	p.exec("update jobq.pending set run_at = now() - interval '1 day' where partition_key = 'a' and id = (select max(id) from jobq.pending where partition_key = 'a') - 1")
+	p.exec("update jobq.pending set run_at = now() - interval '1 day', created_at = now() - interval '1 day' where partition_key = 'a' and id = (select max(id) from jobq.pending where partition_key = 'a') - 1")
 	keys, err := p.Monitor.Keys(context.Background(), monitor.KeyQuery{Queue: "q"})
 	require.NoError(t, err)
 	require.Less(t, *keys.Keys[0].OldestRunAt, time.Now().Add(-23*time.Hour), "the one that has waited longest, and not the first")
+	p.exec("update jobq.pending set run_at = now() - interval '6 years' where partition_key = 'b'")
+	keys, err = p.Monitor.Keys(context.Background(), monitor.KeyQuery{Queue: "q"})
+	require.NoError(t, err)
+	require.Greater(t, *keys.Keys[1].OldestRunAt, time.Now().Add(-23*time.Hour), "it waits since it was added")
 }
 
 // With a limit, a key is full as claims see it; and one that they have yet to forget is left out,

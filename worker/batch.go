@@ -30,7 +30,8 @@ type Batch struct {
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
 	// its kinds, and nothing runs. Jobs that are to start later do not count, nor do
-	// those whose partition key one of these holds, or a failed job stops (jobq.KeyOrder), nor
+	// those whose partition key one of these holds, or a failed job stops (jobq.KeyOrder; looked at for 1,000 keys
+	// of a queue: of more it waits), nor
 	// those of a kind that the worker leaves to others, since it could not decode the last
 	// ones. Default false.
 	ExitWhenEmpty bool

@@ -282,6 +282,9 @@ func (u *lineUniqueness) replace(options *jobq.EnqueueOptions) {
 	if u.By != nil {
 		options.UniqueBy = u.By
 	}
+	if u.Window != nil || u.For != nil { // either stands in place of both flags
+		options.UniqueWindow, options.UniqueFor = 0, 0
+	}
 	replace(&options.UniqueWindow, (*time.Duration)(u.Window))
 	replace(&options.UniqueFor, (*time.Duration)(u.For))
 	replace(&options.OnConflict, u.OnConflict)

@@ -23,10 +23,10 @@ func TestEnqueueUnique(t *testing.T) {
 		args  []string
 		want  string
 	}{
-		{"", []string{"sync", `{"id": 7, "at": 1}`, "--unique-by", "id,none", "--unique-window", "1h"}, `{"id":1,"duplicate":false}`},
-		{"", []string{"sync", `{"id": 7, "at": 2}`, "--unique-by", "id", "--unique-window", "1h"}, `{"id":1,"duplicate":true}`},
-		{"", []string{"sync", `{"id": 7, "at": 3}`, "--unique-by", "id", "--unique-window", "1h", "--on-conflict", "replace", "--delay", "1h"}, `{"id":1,"duplicate":true,"replaced":true}`},
-		{`{"kind": "sync", "args": {"id": 7, "at": 4}, "uniqueness": {"by": ["id"], "window": "1h", "on_conflict": "replace"}}`, []string{"--ndjson"}, `{"id":1,"duplicate":true,"replaced":true}`},
+		{"", []string{"sync", `{"id": 7, "at": 1}`, "--unique-by", "id,none", "--unique-window", "3000d"}, `{"id":1,"duplicate":false}`},
+		{"", []string{"sync", `{"id": 7, "at": 2}`, "--unique-by", "id", "--unique-window", "3000d"}, `{"id":1,"duplicate":true}`},
+		{"", []string{"sync", `{"id": 7, "at": 3}`, "--unique-by", "id", "--unique-window", "3000d", "--on-conflict", "replace", "--delay", "1h"}, `{"id":1,"duplicate":true,"replaced":true}`},
+		{`{"kind": "sync", "args": {"id": 7, "at": 4}, "uniqueness": {"by": ["id"], "window": "3000d", "on_conflict": "replace"}}`, []string{"--ndjson"}, `{"id":1,"duplicate":true,"replaced":true}`},
 		{`{"id": 8}`, []string{"sync", "-", "--unique-by", "*", "--unique-for", "2d"}, `{"id":5,"duplicate":false}`},
 		{`{"kind": "sync", "args": {"id": 8}, "uniqueness": {"by": ["*"], "for": "2d"}}`, []string{"--ndjson"}, `{"id":5,"duplicate":true}`},
 	} {
@@ -47,7 +47,7 @@ func TestEnqueueUnique(t *testing.T) {
 		"--unique-by is empty":                {"--unique-by", ""},
 		"args have none of the fields":        {"--unique-by", "idd"},
 		"give unique_key or by, and not both": {"--unique-by", "id", "--unique-key", "x"},
-		"give window or for, and not both":    {"--unique-by", "id", "--unique-for", "1h", "--unique-window", "1h"},
+		"give window or for, and not both":    {"--unique-by", "id", "--unique-for", "1h", "--unique-window", "3000d"},
 		"uniqueness needs unique_key, or by":  {"--unique-for", "1h"},
 		"must be skip, replace or fail":       {"--unique-by", "id", "--on-conflict", "raise"},
 		"--unique-window must be":             {"--unique-by", "id", "--unique-window", "0s"},

@@ -77,6 +77,7 @@ var pages = map[string]page{
 	}},
 	"docs/cli.md": {
 		before: `jobq enqueue hello
+			jobq queues set reports --key-limit 5
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
@@ -108,6 +109,7 @@ var pages = map[string]page{
 			{line: "jobq inbox river", instead: "jobq inbox river --kind sort_args > inbox.sql"},                                                      // bench/inbox has the other queues' tables
 			{line: "jobq inbox graphile-worker", instead: "jobq inbox graphile-worker --remove > remove.sql"},
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
+			{line: "ready  when its next job", excused: "the words of a column, which TestQueuesKeys has", all: true},
 			{line: "order=$(jobq job step", excused: inHandler, all: true},
 			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},
 			{line: "result=$(jobq job await", excused: inHandler, all: true},

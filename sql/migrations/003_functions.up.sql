@@ -561,6 +561,7 @@ declare
   waits boolean[]; -- for other jobs
   holders bigint[];
   unique_for record; -- of jobs with uniqueness
+  place integer; -- of a job
   replacing boolean[];
   problem text;
 begin
@@ -592,6 +593,10 @@ begin
   if uniques is not null then
     unique_for := jobq.unique_rules(unique_keys, enqueue_arrays.args, uniques);
     unique_keys := unique_for.keys;
+    select min(a.job) into place from unnest(after_jobs) as a(job) where unique_for.conflicts[a.job] = 'replace';
+    if place is not null then -- the holder would have the new args, and run before the jobs that the new one waits for
+      raise sqlstate 'JQ001' using message = format('jobs[%s]: uniqueness: on_conflict replace is not for a job that waits for others (after)', place - 1);
+    end if;
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids, unique_for.untils);
     perform jobq.unique_conflicts_refuse(job_ids, holders, kinds, unique_keys, unique_for.conflicts);
   elsif exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
@@ -1010,7 +1015,9 @@ begin
       deleted := found;
     end if;
     if deleted then -- a key that is kept for a time is free as well
-      delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
+      -- One whose time has come is left to the janitor: somebody may be taking it, and others, at this moment.
+      delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id
+        and not (u.job_over and u.kept_until <= clock_timestamp());
     end if;
     exit when deleted;
     perform jobq.running_refuse(delete_job.job_id);

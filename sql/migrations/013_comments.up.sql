@@ -14,7 +14,7 @@ comment on column jobq.pending.timeout is 'How long a run may take; null: as lon
 comment on column jobq.pending.backoff_base is 'How long the job waits after its first failure, doubled with each further one; null: 1 second.';
 comment on column jobq.pending.backoff_max is 'The longest such wait; null: 1 day.';
 comment on column jobq.pending.priority is 'Lower runs first, within a queue and a partition key.';
-comment on column jobq.pending.attempts is 'How many runs have failed or were lost since the job was added or requeued.';
+comment on column jobq.pending.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.pending.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
 comment on column jobq.pending.crashes is 'How many runs in a row were lost with their worker.';
 comment on column jobq.pending.args_apart is 'Whether the args are in jobq.payload.';
@@ -45,7 +45,7 @@ comment on column jobq.run.backoff_max is 'The longest such wait; null: 1 day.';
 comment on column jobq.run.state is 'How it ended; null: it runs, or plainly succeeded.';
 comment on column jobq.run.slot is 'Its place in the lease, from 1; 0: cancelled before it ran.';
 comment on column jobq.run.priority is 'Lower runs first, within a queue and a partition key.';
-comment on column jobq.run.attempts is 'How many runs have failed or were lost since the job was added or requeued.';
+comment on column jobq.run.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.run.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
 comment on column jobq.run.crashes is 'How many runs in a row were lost with their worker.';
 comment on column jobq.run.args_apart is 'Whether the args are in jobq.payload.';
@@ -67,7 +67,7 @@ comment on column jobq.job.state is 'waiting (for other jobs), scheduled, availa
 comment on column jobq.job.queue is 'Where the job waits. Settings and pauses of a queue: jobq.queue.';
 comment on column jobq.job.kind is 'What is to be done: the name of a handler.';
 comment on column jobq.job.priority is 'Lower runs first, within a queue and a partition key.';
-comment on column jobq.job.attempts is 'How many runs have failed or were lost since the job was added or requeued.';
+comment on column jobq.job.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.job.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
 comment on column jobq.job.crashes is 'How many runs in a row were lost with their worker.';
 comment on column jobq.job.lease_token is 'Token of the current or last run; 0: it has not run.';
@@ -111,7 +111,7 @@ comment on table jobq.lease is 'What is claimed now: a row for each claim, with 
 comment on column jobq.lease.id is 'The token of the jobs'' runs. Grows with each claim.';
 comment on column jobq.lease.claimed_at is 'By the clock of the database.';
 comment on column jobq.lease.expires_at is 'After this a janitor takes the jobs away, unless the worker has extended it.';
-comment on column jobq.lease.lost_at is 'When a janitor took it from its owner, whose writes are refused since; null: it did not.';
+comment on column jobq.lease.lost_at is 'Not null: a janitor took it from its owner, whose writes are refused since; when one looked at it last.';
 comment on column jobq.lease.owner is 'The worker.';
 comment on column jobq.lease.queue is 'Of the jobs.';
 comment on column jobq.lease.ended_slots is 'Places in job_ids of jobs that have ended.';
@@ -212,7 +212,7 @@ comment on column jobq.schedule.backoff_base is 'Of the jobs; null: the default.
 comment on column jobq.schedule.backoff_max is 'Of the jobs; null: the default.';
 comment on column jobq.schedule.tags is 'Of the jobs; null: none.';
 comment on column jobq.schedule.metadata is 'Of the jobs; null: none.';
-comment on column jobq.schedule.partition_key is 'Of the jobs; empty: none.';
+comment on column jobq.schedule.partition_key is 'Of the jobs; null: none.';
 comment on column jobq.schedule.catch_up is 'Which missed ticks are made up for: none, the latest, or all.';
 comment on column jobq.schedule.catch_up_max is 'How many at most.';
 comment on column jobq.schedule.catch_up_within is 'None that is later than this.';

@@ -65,7 +65,7 @@ select k.key::text as key, a.available::bigint as available, a.oldest_run_at::ti
   cross join lateral (
     select count(*) as available, min(x.run_at) as oldest_run_at
       from (
-        select p.run_at
+        select greatest(p.run_at, p.created_at) as run_at
           from jobq.pending p
           where p.queue = sqlc.arg(queue)::text and p.partition_key = k.key and p.position is not null
           order by p.priority, p.position
