@@ -1,5 +1,5 @@
-// Package blocks_test has the blocks of Go of the documentation, each with what its page takes as given. So they compile; the
-// walk holds the pages to them. They do not run: that examples and tests of the packages do.
+// Package blocks_test has the blocks of Go of the documentation, each with what its page takes as given, so that they compile.
+// The walk compares the pages with this file. Nothing here runs: examples and tests of the packages run the same calls.
 package blocks_test
 
 import (
@@ -78,6 +78,7 @@ const hashOfMyMigrations = ""
 func migrateMyTables(context.Context, *pgxpool.Pool) error { return nil }
 
 func newDatabase(t *testing.T) *jobqtest.Database {
+	t.Helper()
 	return jobqtest.New(t, &jobqtest.Options{Version: hashOfMyMigrations, Prepare: func(ctx context.Context, pool *pgxpool.Pool) error {
 		return migrateMyTables(ctx, pool)
 	}})
