@@ -81,6 +81,11 @@ vuln: ## Look for known vulnerabilities in what jobq links (govulncheck; needs t
 .PHONY: bench
 bench: bench-peers ## Measure everything beside the peers, into bench/RESULTS.md (two hours)
 	cd bench && go run ./run -out RESULTS.md
+	$(MAKE) bench-charts
+
+.PHONY: bench-charts
+bench-charts: ## Draw the charts of the README from bench/RESULTS.json
+	cd bench && go run ./charts
 
 .PHONY: bench-quick
 bench-quick: bench-peers ## The same with few jobs, to see that it works (ten minutes)

@@ -67,11 +67,8 @@ func (s *Sheet) Draw(charts ...Chart) { s.charts = append(s.charts, charts...) }
 
 // Median is false when nothing was measured.
 func (s *Sheet) Median(e Entry) (float64, bool) {
-	values := s.values[e]
-	if len(values) == 0 {
-		return 0, false
-	}
-	return measure.SpreadOf(values).Median, true
+	spread, ok := s.Spread(e)
+	return spread.Median, ok
 }
 
 // distinct are the values of a part of the entries of a scenario, in order.
