@@ -65,8 +65,8 @@
 // A job goes through these files: queue.go, the loop of a queue; claim.go, the claim
 // that gets the job; run.go, its handler; end.go, how it ended; exchange.go, the
 // round trip that stores that, and store.go, what the answer says. load.go is what a
-// queue has in hand meanwhile; keeper.go extends the leases; unanswered.go gives back
-// what a claim got whose answer was lost. Package line in internal
+// queue has in hand meanwhile, and reports.go what a run has reported; keeper.go extends
+// the leases; unanswered.go gives back what a claim got whose answer was lost. Package line in internal
 // decides what to claim, package leases until when a lease is held, package waking
 // when an idle queue looks.
 package worker
