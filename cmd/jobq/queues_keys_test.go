@@ -33,7 +33,7 @@ func TestQueuesKeys(t *testing.T) {
 	for _, key := range []string{"a", "b", "b", "b", "c", "c"} {
 		command(exitOK, "enqueue export --partition-key "+key)
 	}
-	_, err := pool.Exec(context.Background(), "update jobq.pending set run_at = now() - interval '90 minutes' where partition_key = 'c'")
+	_, err := pool.Exec(context.Background(), "update jobq.pending set run_at = now() - interval '90 minutes', created_at = now() - interval '90 minutes' where partition_key = 'c'")
 	require.NoError(t, err)
 
 	out, notes = command(exitOK, "queues keys default")

@@ -1017,7 +1017,7 @@ begin
     if deleted then -- a key that is kept for a time is free as well
       -- One whose time has come is left to the janitor: somebody may be taking it, and others, at this moment.
       delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id
-        and not (u.job_over and u.kept_until <= clock_timestamp());
+        and not (u.job_over and u.kept_until <= statement_timestamp());
     end if;
     exit when deleted;
     perform jobq.running_refuse(delete_job.job_id);

@@ -462,9 +462,9 @@ create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
         'args_gone', exists (select from jobq.run r where r.id = why_ended.job_id and r.args_apart)
           and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
         'key_holder', (select k.job_id from jobq.run r join jobq.unique_key k on k.kind = r.kind and k.key = r.unique_key
-          where r.id = why_ended.job_id and k.job_id <> r.id and (not k.job_over or k.kept_until > clock_timestamp()) limit 1),
+          where r.id = why_ended.job_id and k.job_id <> r.id and (not k.job_over or k.kept_until > statement_timestamp()) limit 1),
         'key_until', (select k.kept_until from jobq.run r join jobq.unique_key k on k.kind = r.kind and k.key = r.unique_key
-          where r.id = why_ended.job_id and k.job_over and k.kept_until > clock_timestamp() limit 1))
+          where r.id = why_ended.job_id and k.job_over and k.kept_until > statement_timestamp() limit 1))
   $$;
 
 -- why says why a job is not running, or where it is: a row per reason, each of which holds
