@@ -81,3 +81,19 @@ func TestOneConflictAmongMany(t *testing.T) {
 		}
 	}
 }
+
+// A requeue that is refused, since the job is not as it was seen, leaves its key as it was: kept for a time, although the job is over.
+func TestRefusedRequeueKeepsTheKey(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := jobtest.NewWorker(t)
+	options := &jobq.EnqueueOptions{UniqueKey: "k", UniqueFor: time.Hour}
+	id := jobtest.Enqueue(t, w.Client, options)
+	w.Complete(w.Claim("default", 1)[0])
+	acted, err := w.Operator.Act(ctx, jobq.ActionRequeue, operator.Target{ID: id, State: jobq.StateFailed})
+	require.NoError(t, err)
+	require.Len(t, acted.Problems(), 1)
+	require.Equal(t, operator.CodeConflict, acted.Problems()[0].Code)
+	require.Equal(t, 1, w.Count("select count(*) from jobq.unique_key where job_id = $1 and job_over and kept_until > now()", id))
+	require.Equal(t, id, jobtest.Enqueue(t, w.Client, options), "it is still held")
+}
