@@ -68,7 +68,7 @@ const manyKeys = `with q as (
   ), turn as (
     select set_config('jobq_claim.admitted', '100', true)
   )
-  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
+  insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
 // manyTurns gives a queue very many keys that have their turns, and behind them one with a job.
 const manyTurns = `with w as (
@@ -97,7 +97,7 @@ const manyHeads = `with q as (
 
 // manyHeld gives a queue more keys than are looked at, whose heads wait for their retries but for the last one.
 const manyHeld = manyHeads + `;
-  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 5000) i;
+  insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 5000) i;
   insert into jobq.pending (id, kind, queue, partition_key, position, run_at) select 1000000000 + i, 'k', 'stops', 'key ' || i, null, now() + interval '1 day' from generate_series(1, 4999) i`
 
 // manyKeptKeys has many keys of jobs that are over, all of which were kept until the same moment, many that are to be kept for
@@ -107,18 +107,18 @@ const manyKeptKeys = `with kept as (
       select 'k', 'key ' || i, i, now() - interval '1 h', true from generate_series(1, 20000) i
       union all select 'k', 'later ' || i, 100000 + i, now() + interval '1 h', true from generate_series(1, 20000) i
   )
-  insert into jobq.pending (id, kind, unique_key) values (7000000, 'k', 'w1')`
+  insert into jobq.pending (id, kind, unique_key) values (5100000, 'k', 'w1')`
 
 // heldJobs follows manyHeads: a job of each key waits behind its head.
 const heldJobs = `;
-  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 20000) i`
+  insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 20000) i`
 
 // manyUnlimited gives a queue without a limit jobs of many keys.
-const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'q1', 'key ' || i from generate_series(1, 20000) i`
+const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'q1', 'key ' || i from generate_series(1, 20000) i`
 
 // manyRetrying adds jobs that have failed, some of them in the line and some that were requeued since.
 const manyRetrying = `insert into jobq.pending (id, kind, queue, position, last_error, attempts, run_at)
-  select 7000000 + i, 'k', 'q1', case when i % 3 = 0 then 7000000 + i end, 'e ' || i % 10, i % 2, now() from generate_series(1, 20000) i`
+  select 5100000 + i, 'k', 'q1', case when i % 3 = 0 then 5100000 + i end, 'e ' || i % 10, i % 2, now() from generate_series(1, 20000) i`
 
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"

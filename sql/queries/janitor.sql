@@ -25,7 +25,8 @@ select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::i
 -- something may be too much and is never too little: the chore itself looks again.
 --
 -- History needs new statistics only when it has got more rows since known_rows, or in time:
--- see HistoryAnalyze. Needs output_written_at_idx and emitted_woken_idx.
+-- see HistoryAnalyze. The orders are for the planner: without statistics, it would read all of emitted when no event is to be
+-- woken. Needs output_written_at_idx and emitted_woken_idx.
 -- name: ChoresFind :one
 select h.row_count::float8 as history_rows, array(
     select n.name
@@ -34,9 +35,9 @@ select h.row_count::float8 as history_rows, array(
           when 'roll up stats' then exists (select from jobq.stat_delta)
           when 'remove dead workers' then exists (select from jobq.worker w where w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval)
           when 'analyze history' then h.row_count <> sqlc.arg(known_rows)::float8
-          when 'prune output' then exists (select from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes')
+          when 'prune output' then (select true from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes' order by o.written_at limit 1)
           when 'prune waiters' then exists (select from jobq.waiter w where w.expires_at < statement_timestamp())
-          when 'wake jobs of events' then exists (select from jobq.emitted e where e.woken_to is not null)
+          when 'wake jobs of events' then (select true from jobq.emitted e where e.woken_to is not null order by e.name limit 1)
           else true
         end
   )::text[] as found
