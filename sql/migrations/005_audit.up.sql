@@ -676,9 +676,9 @@ end $$;
 -- their runs ends. A crash more than a day ago does not count.
 --
 -- It runs as the owner: a worker has no other right to pause. It waits for nobody
--- longer than a second, since recovery goes on after it.
+-- longer than a second, since recovery goes on after it. Needs stat_pkey: the planner would rather read all of stat, from its oldest row on.
 create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text) returns table (kind text, crashes integer)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' set enable_seqscan = off set jit = off
   as $$
 declare
   moment timestamptz := clock_timestamp();
