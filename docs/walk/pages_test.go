@@ -240,6 +240,14 @@ var pages = map[string]page{
 			{line: `{"id":11`, excused: "what it prints"},
 		},
 	},
+	"docs/scale.md": {rules: []rule{
+		{line: `DATABASE_URL="$MAIL_DATABASE"`, instead: "jobq worker -q mail --run send=cat", until: "worker started"},
+		{line: `DATABASE_URL="$REPORTS_DATABASE"`, instead: "jobq worker -q reports --run report=cat", until: "worker started"},
+		{line: "jobq bench drain", instead: "jobq bench drain --jobs 1000 --workers 4 --slots 500"},
+		{line: "jobq bench enqueue", instead: "jobq bench enqueue --writers 4 --batch 100 --duration 100ms"},
+		{line: "jobq bench mixed", instead: "jobq bench mixed --rate 20 --writers 2 --workers 4 --duration 500ms"},
+		{line: "jobq bench held", instead: "jobq bench held --duration 1s"},
+	}},
 	"docs/sql.md": {
 		replaced: []string{"queue, …) VALUES …", "queue) VALUES ('a', '{}', 'b')"},
 		rules: []rule{
