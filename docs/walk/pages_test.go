@@ -257,7 +257,11 @@ var pages = map[string]page{
 	"docs/start.md": {python3: true, rules: []rule{
 		{line: "jobq dev", until: "postgres://", stays: true},
 		{line: "export DATABASE_URL=", instead: `export DATABASE_URL="$(grep -m 1 ^postgres: said.txt)"`},
+		{line: "jobq why", instead: "jobq why $(jobq list state:available -o id) | grep 'no live worker takes jobs from the queue'"},
 		{line: "import json", saved: "greet.py"},
+		{line: "jobq show 1", instead: "jobq show 1 | grep 'hello, Ann'"},
+		{line: "jobq show 3                  # two runs", instead: "jobq show 3 | grep 'hello, stranger'"},
+		{line: "jobq show 3", instead: `jobq show 3 | grep "exit code 1: KeyError: 'name'"`},
 		{line: "jobq worker --run greet=", until: "worker started", stays: true},
 		{line: "jobq wait 3                  # exit code 7", exit: 7},
 		{line: "jobq enqueue greet '{\"name\": \"Carl\"}'", stopped: "jobq worker"},
