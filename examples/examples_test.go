@@ -21,6 +21,7 @@ func TestExamples(t *testing.T) {
 	binaries := build(t)
 	for name, want := range map[string][]string{
 		"quickstart":    {"send the receipt of order 7, once for job 1", "completed  default  send_receipt"},
+		"start":         {"hello, Dora (job ", "hello, Emil (job ", "is failed: args have no name", "exit code 7"},
 		"sql":           {"9   completed  default  greet"},
 		"gotransaction": {"charged 20 orders, each once"},
 		"python":        {`"be": 2`, "attempt 2 goes on at word 3", "something broke", "exit code 65: args have no text"},

@@ -76,7 +76,7 @@ func checkConnections(ctx context.Context, p *patient) ([]Finding, error) {
 	}
 	return []Finding{{
 		Severity: severity, Problem: fmt.Sprintf("%d of %d connections are in use", used, allowed),
-		Advice: "give the workers smaller pools (pool_max_conns in their URL), put a pooler between, or raise max_connections and restart the server",
+		Advice: "run fewer worker processes with more slots each, put a pooler between, or raise max_connections and restart the server",
 	}}, nil
 }
 
