@@ -11,6 +11,26 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const DoctorConnections = `-- name: DoctorConnections :one
+select count(*)::bigint as workers, coalesce(sum(w.connections_max), 0)::bigint as connections
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - $1::interval and w.connections_max is not null
+`
+
+type DoctorConnectionsRow struct {
+	Workers     int64
+	Connections int64
+}
+
+// DoctorConnections counts the live workers of which it is known how many connections they may open,
+// and these.
+func (q *Queries) DoctorConnections(ctx context.Context, silence pgtype.Interval) (DoctorConnectionsRow, error) {
+	row := q.db.QueryRow(ctx, DoctorConnections, silence)
+	var i DoctorConnectionsRow
+	err := row.Scan(&i.Workers, &i.Connections)
+	return i, err
+}
+
 const DoctorDefaults = `-- name: DoctorDefaults :many
 select d.name::text as name
   from (values ('run_default', exists (select from jobq.run_default)),

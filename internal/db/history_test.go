@@ -265,6 +265,7 @@ func historyCases() []historyCase {
 		{"DoctorDefaults", db.DoctorDefaults, "", few, ""},
 		{"DoctorPaused", db.DoctorPaused, "'1 day'", few, ""},
 		{"DoctorWorkers", db.DoctorWorkers, "'1 minute'", few, ""},
+		{"DoctorConnections", db.DoctorConnections, "'1 minute'", few, ""},
 		{"SessionFacts", db.SessionFacts, "", few, ""},
 		{"WorkerList", db.WorkerList, "", few, ""},
 		{"EventList", db.EventList, "9223372036854775807, 20", few, ""},

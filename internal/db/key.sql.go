@@ -54,15 +54,15 @@ with recursive line as (
     order by n.key
     limit $5::integer
 )
-select k.key::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
+select coalesce(k.key, '')::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
     (coalesce(r.running, 0) + o.running)::bigint as running,
     coalesce(s.key_limit, 0)::integer as key_limit,
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
     (coalesce((select max(x.jobs) from held x), 0) > $1::bigint)::boolean as more_run
-  from page k
-  cross join setting s
+  from setting s
+  left join page k on true
   cross join lateral (
     select count(*) as available, min(x.run_at) as oldest_run_at
       from (
@@ -117,7 +117,7 @@ type KeyListRow struct {
 //
 // What runs is counted as a claim counts it: with a limit of the keys, by what their lanes hold.
 // Without one nobody knows which keys run. Then it looks at the run_max jobs of the queue that were claimed first, and more_run
-// says that there were others.
+// says that there were others. Without a key there is one row, whose key is empty, for more_run.
 //
 // Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
 // see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.

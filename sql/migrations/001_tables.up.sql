@@ -112,7 +112,7 @@ create index pending_claim_idx on jobq.pending (queue, partition_key, priority, 
 create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
 -- For lists: of the jobs that wait for others (waits), and of those that have failed before (waits is null). One
 -- index for both: each more is opened by every insert.
-create index pending_held_idx on jobq.pending (waits, id) where waits or last_error is not null;
+create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and
@@ -440,6 +440,7 @@ create table jobq.worker (
   drain_requested_at timestamptz, -- an operator wants it to take no new work, and leave
   process_start bigint, -- in clock ticks since boot, tells a pid from its next use; null where unknown
   pid          integer     not null,
+  connections_max integer, -- how many connections it may open; null: not known
   draining     boolean     not null default false,
   has_room     boolean     not null default false, -- free slots, when it last beat
   present      boolean     not null default false, -- it holds its presence lock

@@ -176,6 +176,7 @@ comment on column jobq.worker.heartbeat_at is 'When it last said that it lives, 
 comment on column jobq.worker.drain_requested_at is 'When somebody asked it to finish and leave; null: nobody did.';
 comment on column jobq.worker.process_start is 'With pid and boot_id, tells the process from later ones; null: not known.';
 comment on column jobq.worker.pid is 'Of the process.';
+comment on column jobq.worker.connections_max is 'How many connections to the server it may open; null: not known, as behind a pooler.';
 comment on column jobq.worker.draining is 'Whether it takes no new jobs.';
 comment on column jobq.worker.has_room is 'Whether it had free slots.';
 comment on column jobq.worker.present is 'Whether it holds a lock that says it is there.';

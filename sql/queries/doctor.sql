@@ -113,3 +113,10 @@ select w.version, count(*)::bigint as workers
   where w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
   group by w.version
   order by w.version;
+
+-- DoctorConnections counts the live workers of which it is known how many connections they may open,
+-- and these.
+-- name: DoctorConnections :one
+select count(*)::bigint as workers, coalesce(sum(w.connections_max), 0)::bigint as connections
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval and w.connections_max is not null;
