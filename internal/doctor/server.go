@@ -80,7 +80,7 @@ func checkConnections(ctx context.Context, p *patient) (findings []Finding, err 
 	if err == nil && may.Connections > allowed {
 		findings = append(findings, Finding{
 			Severity: Note, Problem: fmt.Sprintf("%d live workers may open %d connections when they have much to do, and the server allows %d", may.Workers, may.Connections, allowed),
-			Advice:   advice,
+			Advice: advice,
 		})
 	}
 	return findings, err
