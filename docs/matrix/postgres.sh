@@ -28,8 +28,8 @@ $(printf '%s\n' "$rows" "$row" | grep . | sort -V)"
 failed=0
 for version; do
   bin=$(docs/matrix/server.sh "$version")
-  log=$PWD/bin/postgres/$version.json
-  : > "$log"
+  log=$PWD/bin/postgres-$version.json
+  mkdir -p bin && : > "$log"
   for package in "${packages[@]}"; do
     JOBQ_PG_BIN=$bin ${GATE:-} go test -count=1 -timeout 30m -json "$package" >> "$log" || failed=1
   done
