@@ -157,6 +157,13 @@ matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the ta
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
+# The jobq from which is upgraded: since the first release, its tag.
+FROM := HEAD
+
+.PHONY: upgrade-test
+upgrade-test: ## Upgrade jobq of FROM to this one under load, and back: notes/upgrade.md (three minutes)
+	cd bench && go run ./upgrade -from $(FROM)
+
 .PHONY: bench-why
 bench-why: ## Measure jobq.why beside 10 million waiting jobs (some minutes, 4 GB in /dev/shm)
 	cd bench && go run ./why
