@@ -31,9 +31,11 @@ func (t *trial) report(ctx context.Context) error {
 		calls = append(calls, i.answered()...)
 	}
 	t.table(calls, all, server)
-	fmt.Printf("\n%d jobs, %d commands of the old program. Steps of statements that took longest:\n", len(calls), t.commands)
+	fmt.Printf("\n%d jobs, %d commands of the old program. The longest step of each statement, of those above %s:\n", len(calls), t.commands, ms(logged))
 	for _, name := range slices.Sorted(maps.Keys(server.slow)) {
-		fmt.Printf("  %s: %s\n", name, ms(longest(server.slow[name], t.whole())))
+		if most := longest(server.slow[name], t.whole()); most > 0 {
+			fmt.Printf("  %s: %s\n", name, ms(most))
+		}
 	}
 	completed, err := t.completed(ctx)
 	if err != nil {
