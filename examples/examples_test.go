@@ -152,6 +152,26 @@ func TestCompleteInEachLanguage(t *testing.T) {
 	}
 }
 
+// A program in each language waits for jobs: it gets the result of one that completes, and
+// says how the others end, or that one has not ended in time. That of the first is notified
+// to those that can listen: they look once while it runs, and would look again after an hour.
+func TestWaitInEachLanguage(t *testing.T) {
+	t.Parallel()
+	binaries := build(t)
+	for language := range drivers {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			require.Regexp(t, `(?s)^`+language+`:
+job \d+: \{"width": ?640\}
+job \d+ is failed:? exit code 65: no such image
+.*job \d+ is cancelled.*
+there is no job 4711
+job \d+ has not ended in 1(\.0)? s: it is scheduled
+$`, runIn(t, binaries, "results", language))
+		})
+	}
+}
+
 // A program in each language adds one job, many, at most one of a key, and one in a
 // transaction of its own: that of the transaction which was rolled back is not there.
 func TestProduceInEachLanguage(t *testing.T) {
