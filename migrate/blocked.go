@@ -46,7 +46,7 @@ func (d *driver) watched(ctx context.Context, conn db.DBTX, run func() error) er
 // watch looks at a session until the context ends, and returns for whom it waited when it
 // last did.
 func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlockersRow) {
-	var told int32
+	told := int32(-1) // 0 is a prepared transaction
 	for sleep.For(ctx, lookPoll) == nil {
 		blockers, err := d.look(ctx, session)
 		if err != nil {
@@ -95,7 +95,7 @@ func blocked(blockers []db.SessionBlockersRow) string {
 	}
 	fmt.Fprintf(&text, " session %d (application %q, user %q", b.Pid, b.Application, b.Username)
 	if b.XactStart != nil && b.QueryStart != nil {
-		fmt.Fprintf(&text, ", %s, its transaction open for %s, its last query begun %s ago", b.State, age(b.At, *b.XactStart), age(b.At, *b.QueryStart))
+		fmt.Fprintf(&text, ", %s, its transaction open for %s, its last query begun %s ago", b.State, age(b.At.Time, *b.XactStart), age(b.At.Time, *b.QueryStart))
 	}
 	text.WriteString(")")
 	switch others := len(blockers) - 1; others {

@@ -75,7 +75,7 @@ select a.pid, coalesce(a.application_name, '')::text as application, a.xact_star
 -- them: those that hold it, and those that wait for it and came before. The one whose
 -- transaction has been open for longest is the first. A transaction that was prepared
 -- (two-phase commit) has no session: its pid is 0. What this role may not see is null.
--- The table is '' if the lock is of no table. No row while the session does not wait.
+-- The table is empty if the lock is of no table. No row while the session does not wait.
 -- name: SessionBlockers :many
 select coalesce(l.relation::regclass::text, '')::text as table_name, b.pid::integer as pid,
     coalesce(nullif(a.application_name, ''), a.backend_type, '')::text as application, coalesce(a.usename, '')::text as username,
