@@ -46,7 +46,8 @@ type blockedMigration struct {
 // The session of the report does more, if it is told.
 func startBlocked(t *testing.T, sql string, more ...string) (m blockedMigration, line string) {
 	t.Helper()
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
 	m = blockedMigration{pool: pgtest.Connect(t, pgtest.EmptyURL(t)), said: make(chan string, 100), ended: make(chan error, 1)}
 	files := fstest.MapFS{
 		"001_thing.up.sql":   {Data: []byte("create table jobq.thing (id bigint); create table public.seen ();")},

@@ -16,6 +16,9 @@ await() {
   esac
 }
 
+# later adds a job that does not start for a year.
+later() { psql "$DATABASE_URL" -XAtc "select jobq.enqueue('resize', queue => 'images', run_at => now() + interval '1 year')"; }
+
 jobq worker --config jobq.yaml --queue images=2 --log-level error &
 worker=$!
 trap 'kill $worker 2>/dev/null || true' EXIT
@@ -23,9 +26,9 @@ trap 'kill $worker 2>/dev/null || true' EXIT
 for language; do
   echo "$language:"
   broken=$(jobq enqueue broken --queue images)
-  cancelled=$(jobq enqueue resize --queue images --run-at tomorrow)
+  cancelled=$(later)
   jobq cancel "$cancelled" > /dev/null
-  late=$(jobq enqueue resize --queue images --run-at tomorrow)
+  late=$(later)
 
   # psql hears nothing. The others look once, and then hear it: their next look would be too late.
   if [ "$language" = shell ]; then
