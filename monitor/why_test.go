@@ -149,7 +149,7 @@ func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	says, _ := format.Why(id, reason, time.Now())
 	next := reason.Code == monitor.ReasonNextInLine && strings.HasPrefix(says, "it is next in line")
 	refused := []monitor.ReasonCode{
-		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
 	if !next && !slices.Contains(refused, reason.Code) {
 		return
