@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/tui/commandline"
 )
 
 // The keys of a queue open from its row, a page at a time: the next one below the last row, the
@@ -55,6 +56,7 @@ func TestPauseAKey(t *testing.T) {
 	require.Contains(t, b.plain(), "paused key customer-17 of queue email")
 	b.press(Undo)
 	require.Contains(t, b.fake.written, "undo 41")
+	require.Contains(t, b.copied(), commandline.Item{Name: "pause key", Text: "jobq queues pause email --key customer-17"})
 	b.press(Down, Down, Down, Down)
 	require.Contains(t, b.plain(), "> zoo")
 	b.press(Pause)

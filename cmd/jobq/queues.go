@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )

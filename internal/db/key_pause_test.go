@@ -162,6 +162,28 @@ func TestPauseOfAFullKey(t *testing.T) {
 	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1, "the other one runs")
 }
 
+// A key that has gone on before a claim has heard of its pause stays ready, although the hint of that comes late: a claim may
+// have begun before the pause, and have taken the hint of its end away.
+func TestPauseThatIsOverBeforeItIsHeardOf(t *testing.T) {
+	t.Parallel()
+	for name, settings := range keyPauseQueues {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			if name != "no limit" {
+				q.set(settings)
+			}
+			q.enqueueKeyed("a", 10)
+			q.exec("select * from jobq.lane_prune('', '', 0, 100)")
+			require.Equal(t, 1, q.number("select count(*) from jobq.lane where key = 'a' and turn is not null"))
+			q.keyAct("key_pause", "a")
+			q.keyAct("key_resume", "a")
+			q.exec("delete from jobq.lane_hint where id > 0")
+			require.Len(t, q.exchange(keyed("w", 1)).Keyed, 1)
+		})
+	}
+}
+
 // A key whose jobs run in order goes on where it was: at the head that waits for its retry, or else at the next job.
 func TestPauseOfAnOrderedKey(t *testing.T) {
 	t.Parallel()
@@ -210,12 +232,20 @@ func TestManyPausesAtOnce(t *testing.T) {
 	require.Len(t, taken, 1199)
 }
 
-// The hints of a pause are taken away of a queue, too, that nobody claims from, and make no lanes.
-func TestPauseOfAnAbandonedQueue(t *testing.T) {
+// A pause alone does not make claims of a queue look for keys, and the hints of pauses are taken away of a queue, too, that
+// nobody claims from.
+func TestPauseInAQueueWithoutKeys(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
-	q.exec("select jobq.act_key('me', 'key_pause', 'none', 'a', null)")
+	q.keyAct("key_pause", "a")
 	require.Equal(t, 1, q.number("select count(*) from jobq.lane_hint"))
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	require.Zero(t, q.number("select count(*) from jobq.lane"))
+	settings, err := q.queries.WorkerBeat(context.Background(), db.WorkerBeatParams{
+		ID: "w", Queues: []byte("{}"), Kinds: []string{}, Programs: []byte("{}"), QueueNames: []string{"default"}, Silence: hour,
+	})
+	require.NoError(t, err)
+	require.False(t, settings[0].HasKeys)
 	q.exec("select * from jobq.lane_prune('', '', 0, 100)")
 	require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
 	require.Zero(t, q.number("select count(*) from jobq.lane"))

@@ -1877,7 +1877,7 @@ begin
     from jobq.lane x where x.queue = of_queue and x.key = '';
   if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
-        and not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
+        and not exists (select from jobq.lane_hint x where x.queue = of_queue and x.id > 0) then -- it has no key yet, or none any more
       return;
     end if;
     unheld := 0;

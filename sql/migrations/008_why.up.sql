@@ -223,7 +223,7 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
 -- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint). Both stop at keys_max + 1, and
 -- neither is there where more than 10,000 hints are to be read. Of a job without a key they are
--- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx and lane_hint_pkey only.
+-- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey and paused_key_pkey only.
 --
 -- Example: the keys a and b have their turns. Jobs of c and d have come since. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
@@ -239,11 +239,11 @@ begin
   if of_key = '' then
     return jsonb_build_object('keys_take_turns',
       exists (select from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit 1)
-      or exists (select from jobq.lane_hint h where h.queue = of_queue order by h.id limit 1));
+      or exists (select from jobq.lane_hint h where h.queue = of_queue and h.id > 0 order by h.id limit 1));
   end if;
   if own is null then
     select count(*), array_agg(distinct h.key) into hints, hinted
-      from (select x.key from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max + 1) h;
+      from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id > 0 order by x.id limit hints_max + 1) h;
     if hints > hints_max or not coalesce(of_key = any(hinted), false) then
       return jsonb_build_object('partition_key', of_key);
     end if;
@@ -256,6 +256,7 @@ begin
     'keys_new', (select count(*) from (
       select from unnest(hinted) as k(key)
         where k.key <> of_key and not exists (select from jobq.lane l where l.queue = of_queue and l.key = k.key and l.turn is not null)
+          and not exists (select from jobq.paused_key p where p.queue = of_queue and p.key = k.key)
         limit keys_max + 1) new));
 end $$;
 

@@ -337,7 +337,7 @@ begin
         ('why', 'Why a job does not run: a row for each reason.'),
         ('act_queue_set', 'Changes settings of a queue; returns the number of the action, or null if nothing changed.'),
         ('act_kind', 'Pauses a kind, or lets it go on; returns the number of the action, or null if nothing changed.'),
-        ('act_key', 'Pauses a partition key of a queue, or lets it go on; returns the number of the action, or null if nothing changed.'),
+        ('act_key', 'Pauses a partition key of a queue, or lets it go on; returns the number of the action, null if nothing changed, and whether a job of it is available.'),
         ('act_settings', 'Changes settings of the whole schema; returns the number of the action, or null if nothing changed.'),
         ('error_pattern', 'What errors of the same cause have in common: # for numbers, ids and addresses.'),
         ('parents', 'The jobs for which a job waits or has waited.'),
