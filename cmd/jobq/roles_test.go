@@ -146,7 +146,7 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.why(1000000)", "viewer admin"},
 		{"select jobq.act_kind('me', 'kind_pause', 'a', null)", "admin"},
 		{"select * from jobq.act_key('me', 'key_pause', 'default', 'a', null)", "admin"},
-		{"select * from jobq.act_key('me', 'key_pause', 'default', 'a', null), jobq.act_key('me', 'key_resume', 'default', 'a', null)", "admin"},
+		{"select * from jobq.act_key('me', 'key_pause', 'default', 'a', null) p, jobq.act_key('me', 'key_resume', 'default', 'a', null) r", "admin"},
 		{"select * from jobq.paused_key", "worker viewer admin"},
 		{"delete from jobq.paused_key", "admin"},
 		{"select jobq.lane_pause('default')", "worker"},

@@ -151,7 +151,7 @@ func (l *keyList) view(limits string) View {
 		return View{Lines: append(lines, l.Paint.Rule(l.cells, title), "  "+l.waiting(data.Keys)), Cursor: -1}
 	}
 	columns := widget.ColumnsFor([]widget.Column{
-		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 5, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Left("WAITS FOR", 0, 0),
+		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 6, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Left("WAITS FOR", 0, 0),
 	}, l.cells-2, 20)
 	lines = append(lines, l.Paint.Rule(l.cells, title+" "+l.position()), l.Paint.Header(columns, l.cells))
 	if l.Len() == 0 {
