@@ -100,6 +100,6 @@ func TestQueuesPauseOfAKey(t *testing.T) {
 	require.JSONEq(t, `{"queue": "email", "audit_id": 6, "changed": true}`, command(exitOK, "resume", "email", "--json"))
 	require.JSONEq(t, `{"queue": "new", "key": "a", "audit_id": 7, "changed": true, "has_jobs": false}`, command(exitOK, "pause", "new", "--new", "--key", "a", "--json"))
 	for _, verb := range []string{"pause", "resume"} {
-		require.Contains(t, command(exitUsage, verb, "email", "--key", ""), "--key must not be empty")
+		require.Contains(t, command(exitUsage, verb, "email", "--key", ""), "--key is empty")
 	}
 }

@@ -31,9 +31,6 @@ partition keys; what runs goes on. A key may be paused before its first job is t
   jobq queues pause import --new     # before its first job
   jobq queues pause reports --key customer-17 --reason "they ask for it"`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if err := keyGiven(cmd, key); err != nil {
-				return err
-			}
 			if !isNew {
 				known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0])
 				if err != nil {
@@ -75,9 +72,6 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 		Example: `  jobq queues resume email
   jobq queues resume reports --key customer-17`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if err := keyGiven(cmd, key); err != nil {
-				return err
-			}
 			if key != "" {
 				acted, err := a.operator(client).ResumeKey(cmd.Context(), args[0], key)
 				if err != nil {
@@ -107,14 +101,6 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 	command.Flags().StringVar(&key, "key", "", "only the jobs of this partition key")
 	a.addJSONFlag(command)
 	return command
-}
-
-// keyGiven refuses an empty --key, as of a variable that is not set: the whole queue is not what was meant.
-func keyGiven(cmd *cobra.Command, key string) error {
-	if key == "" && cmd.Flags().Changed("key") {
-		return usagef("--key must not be empty")
-	}
-	return nil
 }
 
 func (a *app) sayQueue(cmd *cobra.Command, changed queueChanged, state string) error {
