@@ -97,6 +97,7 @@ func newFake() *fake {
 		{Key: "customer-18", State: monitor.KeyHeld, Available: 12, OldestRunAt: new(noon.Add(-3 * time.Minute)), Head: 48213904, HeadState: "retry", HeadUntil: new(noon.Add(42 * time.Second))},
 		{Key: "customer-2", State: monitor.KeyIdle, Running: 1},
 		{Key: "müller & söhne", State: monitor.KeyReady, Available: 3, OldestRunAt: new(noon.Add(-2 * time.Second))},
+		{Key: "zoo", State: monitor.KeyPaused, PausedAt: new(noon.Add(-10 * time.Minute)), PausedBy: "ana@laptop", PauseReason: "closed"},
 	}
 	kinds := []string{"SendInvoice", "SendReceipt", "SendDigest"}
 	for i := range 250 {
@@ -377,6 +378,16 @@ func (f *fake) PauseQueue(_ context.Context, name, reason string) (operator.Queu
 func (f *fake) ResumeQueue(_ context.Context, name string) (operator.QueueActed, error) {
 	f.written = append(f.written, "resume "+name)
 	return operator.QueueActed{Changed: true, Known: true}, f.err
+}
+
+func (f *fake) PauseKey(_ context.Context, queue, key, reason string) (operator.KeyActed, error) {
+	f.written = append(f.written, "pause "+queue+"/"+key+": "+reason)
+	return operator.KeyActed{AuditID: 41, Changed: true}, f.err
+}
+
+func (f *fake) ResumeKey(_ context.Context, queue, key string) (operator.KeyActed, error) {
+	f.written = append(f.written, "resume "+queue+"/"+key)
+	return operator.KeyActed{Changed: key != "zoo"}, f.err
 }
 
 var keyCodes = map[string]rune{
