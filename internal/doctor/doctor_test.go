@@ -156,7 +156,7 @@ func faults() []fault {
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKey + fmt.Sprintf(oldOfKey, "unknown", "z"), nil},
 		{"kinds", doctor.Critical, "kind rare", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKeys + fmt.Sprintf(oldOfKey, "rare", "z"), nil},
 		{"waiting", doctor.Warning, "a job of kind k has waited in queue q", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKey + fmt.Sprintf(oldOfKey, "k", "z"), nil},
-		{"waiting", doctor.Warning, "for 30m0s, although", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + `insert into jobq.pending (kind, queue) select 'k', 'q' from generate_series(1, 300);
+		{"waiting", doctor.Warning, "`jobq why 301` says", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + `insert into jobq.pending (kind, queue) select 'k', 'q' from generate_series(1, 300);
 			insert into jobq.pending (kind, queue, priority, run_at, created_at) values ('k', 'q', 9, now() - interval '30 minutes', now() - interval '30 minutes');`, nil},
 		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
