@@ -102,6 +102,11 @@ func TestSaysWhoHasTheTable(t *testing.T) {
 			require.Contains(t, line, fmt.Sprintf(`holder_pid=%d holder_application="the report" holder_user=`, m.report.PgConn().PID()))
 			require.Contains(t, line, `holder_state="idle in transaction" holder_transaction_since=`)
 			require.Contains(t, line, "holder_query_since=")
+			var said string
+			require.NoError(t, m.pool.QueryRow(context.Background(), "select clock_timestamp()::text").Scan(&said))
+			require.Eventually(t, func() bool {
+				return number(t, m.pool, migrators+" and query like '%pg_blocking_pids%' and state = 'idle' and query_start > $1::text::timestamptz", said) >= 1
+			}, patience, waitPoll, "it does not look again")
 			m.exec(t, "rollback")
 			require.NoError(t, <-m.ended)
 			close(m.said)
