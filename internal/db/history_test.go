@@ -154,12 +154,13 @@ const choresFound = `'{roll up stats,remove dead workers,analyze history,prune o
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
 	const few, batch, inHand = 300, 6_000, 3_000
+	const settled = 4_000 // 50 jobs move; the other children of the parent would be 1,000 and more at each look at them
 	return []historyCase{
 		// The janitor.
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
 		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
-		{"DependencyStep of a parent", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"DependencyStep that cancels", db.DependencyStep, "'-infinity', 50", batch, "with d as (update jobq.dependency set on_failure = 'cancel' where parent = 20000100 and child <= 6000050) insert into jobq.dependency_look (job_id) values (20000100)"},
+		{"DependencyStep of a parent", db.DependencyStep, "'-infinity', 50", settled, "insert into jobq.dependency_look (job_id) values (20000100)"},
+		{"DependencyStep that cancels", db.DependencyStep, "'-infinity', 50", settled, "with d as (update jobq.dependency set on_failure = 'cancel' where parent = 20000100 and child <= 6000050) insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"DependencyStep of undone ones", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) select 6000002 + i from generate_series(0, 49) i"},
 		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", 3 * batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
 		{"DependencyPrune", db.DependencyPrune, "0, 0, 0, 100", batch, ""},
@@ -252,7 +253,7 @@ func historyCases() []historyCase {
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits where keys are paused", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, manyPaused},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
+		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.

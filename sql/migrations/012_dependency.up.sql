@@ -281,7 +281,7 @@ begin
   perform jobq.parents_ended(jobs); -- likewise
 end $$;
 
--- dependents_settle deals with these children of a parent that is over: it notes how the
+-- dependents_settle deals with these children of a parent that is over, in the order of their ids: it notes how the
 -- parent has ended, cancels the children, or frees those that wait for nothing else. It
 -- returns whether it passed some by because somebody has locked them.
 create function jobq.dependents_settle(of_parent bigint, lease bigint, ended jobq.job_state, gone boolean, children bigint[]) returns boolean
@@ -299,7 +299,9 @@ begin
   busy := array(select p.id from jobq.pending p where p.id = any(children) and p.waits and p.id <> all(mine));
   update jobq.dependency d
     set parent_lease = lease, parent_state = case when ended = 'completed' or d.on_failure <> 'wait' then ended end
-    where d.parent = of_parent and d.child = any(children) and d.child <> all(busy) and d.parent_state is null;
+    where d.parent = of_parent and d.child = any(children) and d.child <> all(busy) and d.parent_state is null
+      -- For the planner: without, it may read all children of the parent, of which there can be millions.
+      and d.child >= children[1] and d.child <= children[cardinality(children)];
   if ended <> 'completed' then
     lost := array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine) and d.on_failure = 'cancel');
     if lost <> '{}' then
@@ -346,6 +348,7 @@ declare
   children bigint[];
   room integer := row_count;
   is_full boolean; -- there may be more children
+  last_child bigint; -- the last one that is dealt with now: as one value, so that none behind it is read
   has_locked boolean;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -377,14 +380,15 @@ begin
           limit room
           for update skip locked);
       is_full := cardinality(children) >= room;
+      last_child := case when is_full then children[cardinality(children)] else 9223372036854775807 end;
       has_locked := look.locked or exists (
         select from jobq.dependency d
-          where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child
-            and (d.child <= children[cardinality(children)] or not is_full) and d.child <> all(children));
+          where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child and d.child <= last_child
+            and d.child <> all(children));
       has_locked := jobq.dependents_settle(look.job_id, ended.lease_id, ended.state, ended.gone, children) or has_locked;
       if is_full then
         -- Others come in between.
-        update jobq.dependency_look l set after_child = children[cardinality(children)], locked = has_locked, look_at = clock_timestamp() where l.id = look.id;
+        update jobq.dependency_look l set after_child = last_child, locked = has_locked, look_at = clock_timestamp() where l.id = look.id;
         more := true;
       elsif has_locked then
         update jobq.dependency_look l set after_child = 0, locked = false, look_at = clock_timestamp() + retry where l.id = look.id;
