@@ -111,6 +111,8 @@ func (l Limits) orDefaults() Limits {
 // Config says what to examine.
 type Config struct {
 	Pool     *pgxpool.Pool // to the database; needed
+	// Listen says how workers connect for notifications. Default: as Pool does.
+	Listen   *pgxpool.Config
 	Schema   string        // that has jobq's tables. Default jobq
 	Sessions db.Sessions   // what is known of them. Default: to be found out
 	Limits   Limits
@@ -130,6 +132,7 @@ const (
 // patient is what the checks examine.
 type patient struct {
 	pool     *pgxpool.Pool
+	listen   *pgxpool.Config // nil: as pool
 	schema   *db.Schema
 	known    db.Sessions // as told
 	sessions db.Sessions // as found out by checkPooler
@@ -156,7 +159,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	}
 	known := cmp.Or(config.Sessions, db.SessionsAuto)
 	schema.Assume(db.SessionsShared) // safe whatever the pooler check finds
-	p := &patient{pool: config.Pool, schema: schema, known: known, sessions: known, limits: config.Limits.orDefaults(), now: config.Now}
+	p := &patient{pool: config.Pool, listen: config.Listen, schema: schema, known: known, sessions: known, limits: config.Limits.orDefaults(), now: config.Now}
 	if p.now == nil {
 		p.now = time.Now
 	}

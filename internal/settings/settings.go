@@ -40,6 +40,7 @@ type File struct {
 // Context is a database that has a name.
 type Context struct {
 	DatabaseURL string `yaml:"database_url"`
+	ListenURL   string `yaml:"listen_url"` // the same database, past a pooler; default as DatabaseURL
 	Schema      string `yaml:"schema"`    // default as without a context
 	Color       string `yaml:"color"`     // one of Colors; default none
 	Confirm     string `yaml:"confirm"`   // ConfirmAsk or ConfirmType; the default depends on the database
