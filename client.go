@@ -30,7 +30,7 @@ type Client struct {
 // Sessions says whether each connection of the pool has a session of the server
 // to itself. A pooler such as PgBouncer in transaction mode shares sessions: then
 // jobq prepares no statements, listens to nothing, and its workers and janitors
-// take no lock that outlives a transaction.
+// take no lock that outlives a transaction; but see [Config].Listen.
 type Sessions = db.Sessions
 
 // What can be said of sessions.
@@ -51,8 +51,9 @@ type Config struct {
 	// Listen says how to connect for notifications where the pool leads through a pooler
 	// that shares sessions: past it, to the same database. Make it with pgxpool.ParseConfig;
 	// its hooks are called as the pool's are, and it is copied. Workers, Wait and
-	// monitor.Watch listen there, on one connection each, and do all else on the pool. Default
-	// nil: notifications come by a connection made as the pool's are.
+	// monitor.Watch listen there, on one connection each, and do all else on the pool; the
+	// janitor that leads has its connection there. Default nil: these connections are made as
+	// the pool's are.
 	Listen *pgxpool.Config
 	// Codec encodes the args of jobs that the client adds, and the checkpoints, results and steps
 	// of its workers, before they are stored, and decodes them for handlers and for Get.

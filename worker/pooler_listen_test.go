@@ -68,7 +68,7 @@ func TestListensPastThePooler(t *testing.T) {
 	require.NoError(t, err)
 	started, ended := make(chan int64, 10), make(chan error, 10)
 	require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
-		started <- job.ID
+		started <- job.ID()
 		if job.Args.N == 0 {
 			return nil
 		}

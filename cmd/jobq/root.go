@@ -61,7 +61,7 @@ has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
 	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
-	flags.StringVar(&a.listenURL, "listen-url", "", "the same database past a pooler, for notifications: worker, tui, wait and enqueue --wait listen there (default: JOBQ_LISTEN_URL, or the context's)")
+	flags.StringVar(&a.listenURL, "listen-url", "", "the same database past a pooler, for notifications: worker, tui, wait and enqueue --wait listen there, and the janitor leads there (default: JOBQ_LISTEN_URL, or the context's)")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
 	flags.StringVar(&a.sessions, "sessions", envOr("JOBQ_SESSIONS", string(jobq.SessionsAuto)), "own; shared, behind a pooler in transaction mode; auto finds out")
 	root.AddGroup(

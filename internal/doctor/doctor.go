@@ -163,6 +163,16 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if p.now == nil {
 		p.now = time.Now
 	}
+	// Raw statements of checks must name nothing either: what an earlier doctor has prepared
+	// would be in a session that a pooler hands to this one.
+	if safe := config.Pool.Config(); db.NamesStatements(safe.ConnConfig) {
+		db.NameNoStatements(safe.ConnConfig)
+		safe.MinConns, safe.MinIdleConns = 0, 0
+		if p.pool, err = pgxpool.NewWithConfig(ctx, safe); err != nil {
+			return nil, err
+		}
+		defer p.pool.Close()
+	}
 	if err := p.reach(ctx); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func checkPooler(ctx context.Context, p *patient) ([]Finding, error) {
 	if p.listen != nil {
 		return []Finding{{
 			Severity: Note,
-			Problem:  pooled + ": off are the janitor's session lock, so that janitors take turns, and prepared statements; notifications come past it, by the listen URL",
+			Problem:  pooled + ": off are prepared statements; notifications and the janitor that leads come past it, by the listen URL",
 			Advice:   "nothing",
 		}}, nil
 	}
