@@ -376,7 +376,7 @@ func TestListenURL(t *testing.T) {
 		severity      doctor.Severity
 		says          string
 	}{
-		"past the pooler": {url, "pooler", doctor.Note, "notifications come past it"},
+		"past the pooler": {url, "pooler", doctor.Note, "come past it, by the listen URL"},
 		"elsewhere":       {elsewhere, "notifications", doctor.Critical, "does not lead to the pool's database"},
 		"nowhere":         {"host=/nowhere", "notifications", doctor.Warning, "leads to no server"},
 		"the same way":    {pooled, "notifications", doctor.Warning, "through a pooler"},

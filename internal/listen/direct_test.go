@@ -92,12 +92,18 @@ func TestRefusesAnotherDatabase(t *testing.T) {
 	require.Empty(t, h.connects)
 }
 
-// A "direct" connection through a pooler that shares sessions is one that hears nothing.
+// A "direct" connection through a pooler that shares sessions hears nothing, and leaves no
+// LISTEN in any of them.
 func TestDirectIsPooled(t *testing.T) {
 	t.Parallel()
-	pooled, _ := behindPooler(t)
+	ctx := context.Background()
+	url := pgtest.EmptyURL(t)
+	pooled := parse(t, pgtest.StartPgBouncer(t, url, map[string]string{"pool_mode": "transaction", "default_pool_size": "1"}).URL(t, url))
 	h := startListener(t, pooled, func(c *listen.Config) { c.Direct, c.SelfTest = pooled, true })
 	receive(t, h.deaf, "word that nothing is heard")
+	var channels int
+	require.NoError(t, pgtest.ConnectConfig(t, safe(pooled)).QueryRow(ctx, "select count(*) from pg_listening_channels()").Scan(&channels))
+	require.Zero(t, channels, "left in the only session")
 }
 
 // The direct host may be away: the log says so once for each reason, the listener goes on
