@@ -58,8 +58,8 @@ func TestPoolerMatrix(t *testing.T) {
 type poolerCell struct {
 	*testing.T
 	direct *pgxpool.Pool
-	url    string // through the pooler
-	shared bool   // do its clients share sessions?
+	url    string          // through the pooler
+	shared bool            // do its clients share sessions?
 	listen *pgxpool.Config // past it; nil for not, and then the workers poll
 }
 

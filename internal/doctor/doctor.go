@@ -110,11 +110,11 @@ func (l Limits) orDefaults() Limits {
 
 // Config says what to examine.
 type Config struct {
-	Pool     *pgxpool.Pool // to the database; needed
+	Pool *pgxpool.Pool // to the database; needed
 	// Listen says how workers connect for notifications. Default: as Pool does.
 	Listen   *pgxpool.Config
-	Schema   string        // that has jobq's tables. Default jobq
-	Sessions db.Sessions   // what is known of them. Default: to be found out
+	Schema   string      // that has jobq's tables. Default jobq
+	Sessions db.Sessions // what is known of them. Default: to be found out
 	Limits   Limits
 	// Now is this machine's clock. Default time.Now.
 	Now func() time.Time

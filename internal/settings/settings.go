@@ -41,10 +41,10 @@ type File struct {
 type Context struct {
 	DatabaseURL string `yaml:"database_url"`
 	ListenURL   string `yaml:"listen_url"` // the same database, past a pooler; default as DatabaseURL
-	Schema      string `yaml:"schema"`    // default as without a context
-	Color       string `yaml:"color"`     // one of Colors; default none
-	Confirm     string `yaml:"confirm"`   // ConfirmAsk or ConfirmType; the default depends on the database
-	ReadOnly    bool   `yaml:"read_only"` // all sessions are
+	Schema      string `yaml:"schema"`     // default as without a context
+	Color       string `yaml:"color"`      // one of Colors; default none
+	Confirm     string `yaml:"confirm"`    // ConfirmAsk or ConfirmType; the default depends on the database
+	ReadOnly    bool   `yaml:"read_only"`  // all sessions are
 }
 
 // Keys are one key or several.
