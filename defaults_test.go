@@ -80,3 +80,38 @@ func TestEnqueueDefaults(t *testing.T) {
 	base, longest := backoff(other.ID)
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{base, longest})
 }
+
+// counted counts how often it is asked for its defaults, and how often it is encoded.
+type counted struct{ defaulted, encoded *int }
+
+func (counted) Kind() string { return "counted" }
+
+func (c counted) EnqueueDefaults() jobq.EnqueueOptions {
+	*c.defaulted++
+	return jobq.EnqueueOptions{}
+}
+
+func (c counted) MarshalJSON() ([]byte, error) {
+	*c.encoded++
+	return []byte("{}"), nil
+}
+
+// An enqueue asks a job for its defaults, and encodes its args, once: both may be dear.
+func TestArgsAreEncodedOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	parent, err := client.Enqueue(ctx, jobtest.Greeting{}, nil)
+	require.NoError(t, err)
+	for name, options := range map[string]*jobq.EnqueueOptions{
+		"plain": nil, "unique": {UniqueKey: "u"}, "kept": {UniqueKey: "k", UniqueFor: time.Hour}, "after another": {After: []int64{parent.ID}},
+	} {
+		args := counted{new(int), new(int)}
+		_, err := client.Enqueue(ctx, args, options)
+		require.NoError(t, err, name)
+		require.Equal(t, [2]int{1, 1}, [2]int{*args.defaulted, *args.encoded}, name)
+		_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: args}, {Args: args}})
+		require.NoError(t, err, name)
+		require.Equal(t, [2]int{3, 3}, [2]int{*args.defaulted, *args.encoded}, name)
+	}
+}

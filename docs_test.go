@@ -85,6 +85,30 @@ func TestLinkedTestsExist(t *testing.T) {
 	require.Positive(t, found)
 }
 
+// Every decision says its context, its choice and its price, in this order, and the list of decisions
+// has it. Without the price, nobody who argues it again knows what was weighed.
+func TestDecisionsHaveTheirForm(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("docs/decisions/README.md")
+	require.NoError(t, err)
+	pages, err := filepath.Glob("docs/decisions/0*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	form := regexp.MustCompile(`(?s)\A# (\d{4}): .*\n##+ Context\n.*\n##+ Choice\n.*\n##+ Price\n`)
+	for _, page := range pages {
+		name := filepath.Base(page)
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		parts := form.FindStringSubmatch(string(text))
+		if len(parts) == 0 || parts[1] != name[:4] {
+			t.Errorf("%s does not begin with its number, or lacks one of Context, Choice and Price, as headings in this order", page)
+		}
+		if !strings.Contains(string(list), "| ["+name[:4]+"]("+name+") | ") {
+			t.Errorf("docs/decisions/README.md does not list %s", name)
+		}
+	}
+}
+
 // The Go program of the README is examples/quickstart, which is run by a test.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()

@@ -214,11 +214,8 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
 	if job.UniqueKey != "" || job.hasUniqueness() || len(job.After) > 0 { // whose holder may be another job, or which waits for some
-		if err := c.uniqueWithCodec(&job.EnqueueOptions); err != nil {
-			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
-		}
-		columns, err := c.enqueueColumns([]EnqueueParams{job})
-		if err != nil {
+		columns := columnsFor(1)
+		if err := c.setColumns(&columns, 0, &job, &params); err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 		}
 		if columns.Args[0], err = c.encodedArgs(ctx, columns.Kinds[0], columns.Args[0]); err != nil {
@@ -275,55 +272,68 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 }
 
 // enqueueColumns turns jobs into one array per column, which is how many rows
-// travel in one statement. Of what no job has there is no array: it would cost the
-// server as much as any other. An error names the job by its index in jobs.
+// travel in one statement. An error names the job by its index in jobs.
 func (c *Client) enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
-	count := len(jobs)
-	columns := db.JobEnqueueManyParams{Kinds: make([]string, count), Args: make([]json.RawMessage, count)}
+	columns := columnsFor(len(jobs))
 	for i := range jobs {
-		wanted := withDefaults(jobs[i])
-		job, err := enqueueParams(&wanted)
+		job := withDefaults(jobs[i])
+		params, err := enqueueParams(&job)
+		if err == nil {
+			err = c.setColumns(&columns, i, &job, &params)
+		}
 		if err != nil {
 			return columns, fmt.Errorf("jobs[%d]: %w", i, err)
 		}
-		columns.Kinds[i], columns.Args[i] = job.Kind, job.Args
-		setElement(&columns.Queues, count, i, job.Queue, job.Queue != "")
-		setElement(&columns.Priorities, count, i, job.Priority, job.Priority != 0)
-		setElement(&columns.MaxAttempts, count, i, job.MaxAttempts, job.MaxAttempts != 0)
-		setElement(&columns.Delays, count, i, job.Delay, job.Delay.Valid)
-		setElement(&columns.Timeouts, count, i, job.Timeout, job.Timeout.Valid)
-		setElement(&columns.BackoffBases, count, i, job.BackoffBase, job.BackoffBase.Valid)
-		setElement(&columns.BackoffMaxes, count, i, job.BackoffMax, job.BackoffMax.Valid)
-		setElement(&columns.UniqueKeys, count, i, wanted.UniqueKey, wanted.UniqueKey != "")
-		setElement(&columns.PartitionKeys, count, i, job.PartitionKey, job.PartitionKey != "")
-		setElement(&columns.Metadata, count, i, job.Metadata, job.Metadata != nil)
-		setElement(&columns.AfterFailures, count, i, string(wanted.OnParentFailure), wanted.OnParentFailure != "")
-		if wanted.hasUniqueness() {
-			if err := c.uniqueWithCodec(&wanted.EnqueueOptions); err != nil {
-				return columns, fmt.Errorf("jobs[%d]: %w", i, err)
-			}
-			uniqueness, err := wanted.uniqueness()
-			if err != nil {
-				return columns, fmt.Errorf("jobs[%d]: uniqueness: %w", i, err)
-			}
-			setElement(&columns.Uniques, count, i, uniqueness, true)
-		}
-		if job.RunAt != nil {
-			setElement(&columns.RunAts, count, i, db.Timestamp(*job.RunAt), true)
-		}
-		for _, parent := range wanted.After {
-			columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
-			columns.AfterParents = append(columns.AfterParents, parent)
-		}
-		if job.Tags != nil {
-			tags, err := json.Marshal(job.Tags)
-			if err != nil {
-				return columns, fmt.Errorf("jobs[%d]: tags: %w", i, err)
-			}
-			setElement(&columns.Tags, count, i, tags, true)
-		}
 	}
 	return columns, nil
+}
+
+// columnsFor has room for so many jobs in the columns that every job has. Of what no job has
+// there is no array: it would cost the server as much as any other.
+func columnsFor(count int) db.JobEnqueueManyParams {
+	return db.JobEnqueueManyParams{Kinds: make([]string, count), Args: make([]json.RawMessage, count)}
+}
+
+// setColumns puts job i into the columns: params is what enqueueParams makes of it.
+func (c *Client) setColumns(columns *db.JobEnqueueManyParams, i int, job *EnqueueParams, params *db.JobEnqueueParams) error {
+	count := len(columns.Kinds)
+	columns.Kinds[i], columns.Args[i] = params.Kind, params.Args
+	setElement(&columns.Queues, count, i, params.Queue, params.Queue != "")
+	setElement(&columns.Priorities, count, i, params.Priority, params.Priority != 0)
+	setElement(&columns.MaxAttempts, count, i, params.MaxAttempts, params.MaxAttempts != 0)
+	setElement(&columns.Delays, count, i, params.Delay, params.Delay.Valid)
+	setElement(&columns.Timeouts, count, i, params.Timeout, params.Timeout.Valid)
+	setElement(&columns.BackoffBases, count, i, params.BackoffBase, params.BackoffBase.Valid)
+	setElement(&columns.BackoffMaxes, count, i, params.BackoffMax, params.BackoffMax.Valid)
+	setElement(&columns.UniqueKeys, count, i, job.UniqueKey, job.UniqueKey != "")
+	setElement(&columns.PartitionKeys, count, i, params.PartitionKey, params.PartitionKey != "")
+	setElement(&columns.Metadata, count, i, params.Metadata, params.Metadata != nil)
+	setElement(&columns.AfterFailures, count, i, string(job.OnParentFailure), job.OnParentFailure != "")
+	if job.hasUniqueness() {
+		if err := c.uniqueWithCodec(&job.EnqueueOptions); err != nil {
+			return err
+		}
+		uniqueness, err := job.uniqueness()
+		if err != nil {
+			return fmt.Errorf("uniqueness: %w", err)
+		}
+		setElement(&columns.Uniques, count, i, uniqueness, true)
+	}
+	if params.RunAt != nil {
+		setElement(&columns.RunAts, count, i, db.Timestamp(*params.RunAt), true)
+	}
+	for _, parent := range job.After {
+		columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
+		columns.AfterParents = append(columns.AfterParents, parent)
+	}
+	if params.Tags != nil {
+		tags, err := json.Marshal(params.Tags)
+		if err != nil {
+			return fmt.Errorf("tags: %w", err)
+		}
+		setElement(&columns.Tags, count, i, tags, true)
+	}
+	return nil
 }
 
 // setElement sets an element of a column, which is nil until it has one.

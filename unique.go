@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/storable"
 )
 
@@ -44,15 +44,15 @@ func (o *EnqueueOptions) hasUniqueness() bool {
 }
 
 func (o *EnqueueOptions) uniqueness() (json.RawMessage, error) {
-	return json.Marshal(uniqueness{By: o.UniqueBy, Window: microseconds(o.UniqueWindow), For: microseconds(o.UniqueFor), OnConflict: o.OnConflict})
+	return json.Marshal(uniqueness{By: o.UniqueBy, Window: interval(o.UniqueWindow), For: interval(o.UniqueFor), OnConflict: o.OnConflict})
 }
 
-// microseconds is a time as PostgreSQL reads it, with all that it can store; "" for none.
-func microseconds(d time.Duration) string {
+// interval is a time as all versions of PostgreSQL read it; "" for none.
+func interval(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d microseconds", d.Microseconds())
+	return db.IntervalText(d)
 }
 
 // uniqueDefaults takes from the defaults of a kind what the caller leaves zero. A key, and a time, that

@@ -62,7 +62,7 @@ const (
 	KeyOrderStop KeyOrder = "stop"
 )
 
-// Action is what a person does to jobs, queues or kinds, as the audit names it; and
+// Action is what a person does to jobs, queues, partition keys or kinds, as the audit names it; and
 // ActionKindPause what jobq does itself, as the actor "jobq".
 type Action string
 
@@ -82,6 +82,9 @@ const (
 
 	ActionKindPause  Action = "kind_pause"
 	ActionKindResume Action = "kind_resume"
+
+	ActionKeyPause  Action = "key_pause" // of a partition key of a queue
+	ActionKeyResume Action = "key_resume"
 
 	ActionScheduleSet    Action = "schedule_set"
 	ActionSchedulePause  Action = "schedule_pause"

@@ -21,10 +21,13 @@ func TestExamples(t *testing.T) {
 	binaries := build(t)
 	for name, want := range map[string][]string{
 		"quickstart":    {"send the receipt of order 7, once for job 1", "completed  default  send_receipt"},
+		"start":         {"hello, Dora (job ", "hello, Emil (job ", "is failed: args have no name", "exit code 7"},
 		"sql":           {"9   completed  default  greet"},
 		"gotransaction": {"charged 20 orders, each once"},
 		"python":        {`"be": 2`, "attempt 2 goes on at word 3", "something broke", "exit code 65: args have no text"},
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
+		"ruby":          {`"be": 2`, "exit code 65: args have no text", "exit code of jobq: 7"},
+		"java":          {`"be": 2`, "exit code 65: text must be words of the letters a to z", "exit code of jobq: 7"},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
 		"steps":         {"order done in attempt 5: receipt-1", `shipped for {"by": "ann"}`, "charged 1 time, shipped 1 time"},
@@ -41,8 +44,8 @@ func TestExamples(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if language := written[name]; language != "" {
-				needProgram(t, language)
+			if language, ok := written[name]; ok {
+				language.need(t)
 			}
 			out := run(t, binaries, name, nil)
 			for _, text := range want {
@@ -52,14 +55,24 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// written has the language of each example that needs one without a driver.
-var written = map[string]string{"python": "python", "stream-python": "python", "node": "node"}
+// language is what an example needs that needs no driver.
+type language struct{ name, check string }
 
-// needProgram skips a test where a language is missing.
-func needProgram(t *testing.T, language string) {
+var (
+	python  = language{"python", "python3 --version"}
+	written = map[string]language{
+		"python": python, "stream-python": python, "node": {"node", "node --version"}, "ruby": {"ruby", "ruby --version"}, "java": {"java", jdk},
+	}
+)
+
+// jdk succeeds where Java can run a source file, which a JRE cannot.
+const jdk = "java --list-modules | grep -q '^jdk.compiler'"
+
+// need skips a test where a language is missing.
+func (l language) need(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath(drivers[language].programs[0]); err != nil {
-		pgtest.Missing(t, language, drivers[language].install)
+	if exec.Command("sh", "-c", l.check).Run() != nil { // #nosec G204 -- of the table above
+		pgtest.Missing(t, l.name, drivers[l.name].install)
 		t.SkipNow()
 	}
 }
@@ -101,7 +114,7 @@ var drivers = map[string]driver{
 	"python": {[]string{"python3", "/usr/bin/python3"}, []string{"-c", "import psycopg"}, "apt-get install python3-psycopg"},
 	"node":   {[]string{"node"}, []string{"-e", "require('pg')"}, "npm --prefix examples/complete ci"},
 	"ruby":   {[]string{"ruby"}, []string{"-e", "require 'pg'"}, "apt-get install ruby-pg"},
-	"java":   {[]string{"sh"}, []string{"-c", "java --list-modules | grep -q '^jdk.compiler' && java --dry-run -cp " + jdbc + " org.postgresql.util.PGJDBCMain"}, "apt-get install default-jdk-headless libpostgresql-jdbc-java"},
+	"java":   {[]string{"sh"}, []string{"-c", jdk + " && java --dry-run -cp " + jdbc + " org.postgresql.util.PGJDBCMain"}, "apt-get install default-jdk-headless libpostgresql-jdbc-java"},
 }
 
 // jdbc is the driver for Java, where Debian has it.
@@ -148,6 +161,26 @@ func TestCompleteInEachLanguage(t *testing.T) {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, runIn(t, binaries, "complete", language), language+": 3 jobs completed, 3 payments for 3 jobs")
+		})
+	}
+}
+
+// A program in each language waits for jobs: it gets the result of one that completes, and
+// says how the others end, or that one has not ended in time. That of the first is notified
+// to those that can listen: they look once while it runs, and would look again after an hour.
+func TestWaitInEachLanguage(t *testing.T) {
+	t.Parallel()
+	binaries := build(t)
+	for language := range drivers {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			require.Regexp(t, `(?s)^`+language+`:
+job \d+: \{"width": ?640\}
+job \d+ is failed:? exit code 65: no such image
+.*job \d+ is cancelled.*
+there is no job 4711
+job \d+ has not ended in 1(\.0)? s: it is scheduled
+$`, runIn(t, binaries, "results", language))
 		})
 	}
 }

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -41,12 +42,13 @@ type driver struct {
 	files         fs.FS
 	compatible    map[int]int       // from which version on, by version
 	committedFunc func(version int) // told of each migration when it is done
+	logger        *slog.Logger      // told for whom a migration waits
 }
 
 func newDriver(m *migrator, files fs.FS) *driver {
 	return &driver{
 		Driver: riverpgxv5.New(m.pool), pool: m.pool, schema: m.schema, files: files,
-		compatible: m.compatible, committedFunc: m.committed,
+		compatible: m.compatible, committedFunc: m.committed, logger: m.config.Logger,
 	}
 }
 
@@ -135,7 +137,7 @@ func (e *executorTx) Exec(ctx context.Context, sql string, args ...any) error {
 	if header.noTransaction {
 		return e.executor.driver.execOutside(ctx, sql)
 	}
-	return e.ExecutorTx.Exec(ctx, sql, args...)
+	return e.executor.driver.watched(ctx, e.executor.conn, func() error { return e.ExecutorTx.Exec(ctx, sql, args...) })
 }
 
 // Commit ends one migration.
@@ -169,15 +171,17 @@ func (d *driver) execOutside(ctx context.Context, sql string) error {
 	}
 	conn := pooled.Hijack()
 	defer db.Close(conn, db.CloseTimeout)
-	for _, statement := range strings.SplitAfter(sql, ";\n") {
-		if strings.TrimSpace(statement) == "" {
-			continue
+	return d.watched(ctx, conn, func() error {
+		for _, statement := range strings.SplitAfter(sql, ";\n") {
+			if strings.TrimSpace(statement) == "" {
+				continue
+			}
+			if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
 		}
-		if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // appliedVersion is a row of the bookkeeping.

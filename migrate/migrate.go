@@ -31,7 +31,8 @@ type Config struct {
 	Target int
 	// DryRun only says what would be done. Default false.
 	DryRun bool
-	// Logger is told of each migration when it is done. Default slog.Default().
+	// Logger is told of each migration when it is done, and for which session one waits.
+	// Default slog.Default().
 	Logger *slog.Logger
 
 	source source // for tests
@@ -63,8 +64,9 @@ type Result struct {
 // with its tables, and otherwise the error is ErrNewerSchema.
 //
 // The pool only says where the database is: Up makes a private one from its
-// settings. It needs three connections at once, and takes no lock or setting that
-// outlives a transaction, so that a pooler may be in between.
+// settings. It needs three connections at once, and a fourth to see for whom a migration
+// waits. It takes no lock or setting that outlives a transaction, so that a pooler may be
+// in between.
 func Up(ctx context.Context, pool *pgxpool.Pool, config *Config) (*Result, error) {
 	return migrate(ctx, pool, config, rivermigrate.DirectionUp)
 }
@@ -88,7 +90,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, config *Config, direction 
 	return result, nil
 }
 
-// migrator does one migration on a private pool: it needs three connections at
+// migrator does one migration on a private pool: it needs up to four connections at
 // once, which the caller's pool may not have.
 type migrator struct {
 	config Config

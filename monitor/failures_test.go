@@ -121,15 +121,20 @@ func TestFailureGroupsOfRetries(t *testing.T) {
 		require.Len(t, page.Jobs, int(group.Retrying), group.RetryFilter())
 	}
 
-	_, err = w.Client.Pool().Exec(ctx, `
-		insert into jobq.pending (kind, queue, position, last_error, attempts)
-		select 'A', 'q', null, 'user 4: gone', case when i = 1 then 1 else 0 end from generate_series(1, $1) i`, monitor.FailuresMax)
-	require.NoError(t, err)
+	add := func(attempts int) {
+		_, err := w.Client.Pool().Exec(ctx, `
+			insert into jobq.pending (kind, queue, position, last_error, attempts)
+			select 'A', 'q', null, 'user 4: gone', $2 from generate_series(1, $1::integer) i`, monitor.FailuresMax, attempts)
+		require.NoError(t, err)
+	}
+	add(0) // as those are that were given back
+	require.Equal(t, failures, groups(monitor.FailureQuery{}), "they have not failed, and hide none that have")
+	add(1)
 	failures = groups(monitor.FailureQuery{})
 	require.True(t, failures.MoreRetrying)
 	require.False(t, failures.More)
 	require.Len(t, failures.Groups, 1, "the newest are looked at")
-	require.Equal(t, [2]int64{1, 1}, [2]int64{failures.Groups[0].Failed, failures.Groups[0].Retrying})
+	require.Equal(t, [2]int64{1, monitor.FailuresMax}, [2]int64{failures.Groups[0].Failed, failures.Groups[0].Retrying})
 }
 
 // That not all jobs were looked at is told also where none of those that were is wanted.

@@ -21,9 +21,11 @@ const (
 	KeyFull  KeyState = "full"  // as many jobs of the key run as the queue allows for each
 	KeyHeld  KeyState = "held"  // the queue has an order, and the key has to wait for its head
 	KeyIdle  KeyState = "idle"  // there is none: nothing of the key is in the line
+	// KeyPaused: somebody has paused the key, whether it has jobs or not.
+	KeyPaused KeyState = "paused"
 )
 
-// Key is a partition key of a queue of which jobs are in the line, or run.
+// Key is a partition key of a queue of which jobs are in the line, or run, or that is paused.
 type Key struct {
 	Key   string   `json:"key"`
 	State KeyState `json:"state"`
@@ -39,6 +41,10 @@ type Key struct {
 	Head      int64      `json:"head,omitempty"`
 	HeadState string     `json:"head_state,omitempty"`
 	HeadUntil *time.Time `json:"head_until,omitempty"`
+	// PausedAt is since when the key is paused, nil: it is not; with who paused it, and why.
+	PausedAt    *time.Time `json:"paused_at,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
 // Keys are some of the partition keys of a queue.
@@ -95,12 +101,14 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 	keys := Keys{Keys: make([]Key, 0, len(rows))}
 	for _, row := range rows {
 		keys.MoreRun = row.MoreRun
-		if row.Available == 0 && row.Running == 0 { // which claims have yet to forget
+		pausedAt := db.TimeOrNil(row.PausedAt)
+		if row.Available == 0 && row.Running == 0 && pausedAt == nil { // which claims have yet to forget
 			continue
 		}
 		key := Key{
 			Key: row.Key, State: keyState(row), Available: row.Available, Running: row.Running, OldestRunAt: db.TimeOrNil(row.OldestRunAt),
 			Head: row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
+			PausedAt: pausedAt, PausedBy: row.PausedBy, PauseReason: row.PauseReason,
 		}
 		keys.Keys = append(keys.Keys, key)
 	}
@@ -112,6 +120,8 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 
 func keyState(row db.KeyListRow) KeyState {
 	switch {
+	case db.TimeOrNil(row.PausedAt) != nil:
+		return KeyPaused
 	case row.Available == 0:
 		return KeyIdle
 	case row.KeyLimit > 0 && row.Running >= int64(row.KeyLimit):

@@ -131,6 +131,9 @@ func TestKeysOfManyRuns(t *testing.T) {
 	p.add("a", 1)
 	keys = p.keysOf(monitor.KeyQuery{})
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyReady, Available: 1}}, MoreRun: true}, keys)
+	none := monitor.Keys{Keys: []monitor.Key{}, MoreRun: true}
+	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z"}), "told also where no key follows")
+	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z", Limit: 1}))
 }
 
 func TestKeysRefused(t *testing.T) {

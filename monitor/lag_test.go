@@ -116,6 +116,16 @@ func TestQueueLag(t *testing.T) {
 			p.aged(5, key("a"))
 			p.claimNothing()
 		}, -1},
+		{"a paused key, and another one", func(p planted) {
+			p.aged(5, key("a"))
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(context.Background(), "q", "a", "")))
+			p.aged(1, key("z"))
+		}, 1},
+		{"a paused key alone, of which no claim has heard", func(p planted) {
+			p.aged(5, key("a"))
+			p.exec("insert into jobq.lane (queue, key, turn) values ('q', 'a', 1)")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(context.Background(), "q", "a", "")))
+		}, -1},
 		{"a key behind more of them than are looked at, which has waited for its turn for longest", func(p planted) {
 			p.aged(6, key("z"))
 			p.aged(7, jobq.EnqueueOptions{PartitionKey: "z", Priority: 9})

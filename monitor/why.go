@@ -23,6 +23,7 @@ const (
 	ReasonWaitsForEvent   ReasonCode = "waits_for_event"   // it waits for an event in a durable step
 	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
 	ReasonKindPaused      ReasonCode = "kind_paused"       // somebody has paused its kind, or jobq itself: a quarantine
+	ReasonKeyPaused       ReasonCode = "key_paused"        // somebody has paused its partition key
 	ReasonTableLocked     ReasonCode = "table_locked"      // a session has locked a table that claims write to
 	ReasonRowLocked       ReasonCode = "row_locked"        // a session has locked the job's row, which claims pass by
 	ReasonNoWorker        ReasonCode = "no_worker"         // no live worker serves its queue

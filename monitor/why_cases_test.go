@@ -128,6 +128,25 @@ func waitingCases() []whyCase {
 			p.exec("select jobq.kinds_crashed('{greeting}', array[now()], 'janitor')")
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by jobq: quarantine: workers that ran it crashed 1 times in a row, for "}, "mend what crashes its workers, then let it go on: jobq kinds resume greeting"},
+		{"key paused", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(ctx, "q", "customer 17", "they ask for it")))
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "customer 17"})
+		}, codes{monitor.ReasonKeyPaused}, []string{"the partition key customer 17 is paused by test: they ask for it, for "}, "let it go on: jobq queues resume q --key 'customer 17'"},
+		{"another key paused, and that of another queue", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(ctx, "q", "a", "")))
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(ctx, "other", "b", "")))
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		{"key paused, and full", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyLimit: new(1)})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			p.claimKeyed(1)
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(ctx, "q", "a", "")))
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyPaused, monitor.ReasonKeyLimit}, nil, ""},
 		{"another kind paused, and one that has crashed", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "resize", "")))

@@ -149,7 +149,7 @@ func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	says, _ := format.Why(id, reason, time.Now())
 	next := reason.Code == monitor.ReasonNextInLine && strings.HasPrefix(says, "it is next in line")
 	refused := []monitor.ReasonCode{
-		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
 	if !next && !slices.Contains(refused, reason.Code) {
 		return
@@ -207,7 +207,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 29, "every reason has a case")
+	require.Len(t, found, 30, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

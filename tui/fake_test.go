@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +19,6 @@ import (
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
-	"github.com/jobq-dev/jobq/tui/acting"
-	"github.com/jobq-dev/jobq/tui/command"
-	"github.com/jobq-dev/jobq/tui/commandline"
-	"github.com/jobq-dev/jobq/tui/data"
-	"github.com/jobq-dev/jobq/tui/polling"
-	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // Texts to edit are files; they go with the tests.
@@ -105,6 +97,7 @@ func newFake() *fake {
 		{Key: "customer-18", State: monitor.KeyHeld, Available: 12, OldestRunAt: new(noon.Add(-3 * time.Minute)), Head: 48213904, HeadState: "retry", HeadUntil: new(noon.Add(42 * time.Second))},
 		{Key: "customer-2", State: monitor.KeyIdle, Running: 1},
 		{Key: "müller & söhne", State: monitor.KeyReady, Available: 3, OldestRunAt: new(noon.Add(-2 * time.Second))},
+		{Key: "zoo", State: monitor.KeyPaused, PausedAt: new(noon.Add(-10 * time.Minute)), PausedBy: "ana@laptop", PauseReason: "closed"},
 	}
 	kinds := []string{"SendInvoice", "SendReceipt", "SendDigest"}
 	for i := range 250 {
@@ -119,6 +112,7 @@ func newFake() *fake {
 }
 
 func (f *fake) Session(context.Context) (*monitor.Session, error) { return &f.session, f.err }
+
 func (f *fake) Queues(context.Context) ([]monitor.Queue, error) {
 	return slices.Clone(f.queues), f.err
 }
@@ -146,8 +140,11 @@ func (f *fake) Keys(_ context.Context, query monitor.KeyQuery) (keys monitor.Key
 }
 
 func (f *fake) Silent(context.Context) ([]monitor.SilentRuns, error) { return f.silent, f.err }
-func (f *fake) Kinds(context.Context) ([]monitor.Kind, error)        { return nil, f.err }
-func (f *fake) Workers(context.Context) ([]monitor.Worker, error)    { return f.workers, f.err }
+
+func (f *fake) Kinds(context.Context) ([]monitor.Kind, error) { return nil, f.err }
+
+func (f *fake) Workers(context.Context) ([]monitor.Worker, error) { return f.workers, f.err }
+
 func (f *fake) Events(context.Context, int64, int) ([]monitor.Event, error) {
 	return []monitor.Event{
 		{ID: 2, At: noon.Add(-time.Minute), Type: monitor.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
@@ -271,6 +268,7 @@ func (f *fake) LastSteps(_ context.Context, _ int64, limit int) ([]monitor.Step,
 }
 
 func (f *fake) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, f.err }
+
 func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []monitor.AuditEntry, _ error) {
 	for _, entry := range f.audit {
 		if (before == 0 || entry.ID < before) && len(entries) < limit {
@@ -382,129 +380,19 @@ func (f *fake) ResumeQueue(_ context.Context, name string) (operator.QueueActed,
 	return operator.QueueActed{Changed: true, Known: true}, f.err
 }
 
-// bench is a model with its database, whose commands are run at once.
-type bench struct {
-	*Model
-	fake *fake
+func (f *fake) PauseKey(_ context.Context, queue, key, reason string) (operator.KeyActed, error) {
+	f.written = append(f.written, "pause "+queue+"/"+key+": "+reason)
+	return operator.KeyActed{AuditID: 41, Changed: true}, f.err
 }
 
-func newBench(cells, lines int) *bench {
-	f := newFake()
-	e := &env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
-	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
-	b := &bench{fake: f, Model: newModel(e)}
-	b.resize(cells, lines)
-	b.do(b.poll())
-	return b
-}
-
-// do runs a command and all that follow from it, but for clocks.
-func (b *bench) do(command tea.Cmd) {
-	if command == nil {
-		return
-	}
-	switch msg := command().(type) {
-	case nil, tea.QuitMsg:
-	case tea.BatchMsg:
-		for _, c := range msg {
-			b.do(c)
-		}
-	default:
-		_, next := b.Update(msg)
-		b.do(next)
-	}
-}
-
-// tick lets time pass.
-func (b *bench) tick(span time.Duration) {
-	b.fake.now = b.fake.now.Add(span)
-	b.age()
-	b.do(b.poll())
-	b.frame() // decides what is visible
+func (f *fake) ResumeKey(_ context.Context, queue, key string) (operator.KeyActed, error) {
+	f.written = append(f.written, "resume "+queue+"/"+key)
+	return operator.KeyActed{Changed: key != "zoo"}, f.err
 }
 
 var keyCodes = map[string]rune{
 	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "tab": tea.KeyTab, "up": tea.KeyUp, "down": tea.KeyDown,
 	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "delete": tea.KeyDelete,
-}
-
-// presses are the keys of a name, or of a text.
-func presses(key string) (all []tea.KeyPressMsg) {
-	code, named := keyCodes[key]
-	switch {
-	case named:
-		return []tea.KeyPressMsg{{Code: code}}
-	case key == "space":
-		return []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
-	case strings.HasPrefix(key, "alt+"):
-		return []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
-	case strings.HasPrefix(key, "ctrl+"):
-		return []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
-	}
-	for _, char := range key {
-		all = append(all, tea.KeyPressMsg{Code: char, Text: string(char)})
-	}
-	return all
-}
-
-// hold presses a key, and returns what it begins, which is yet to be done.
-func (b *bench) hold(key string) tea.Cmd {
-	_, begun := b.Update(presses(key)[0])
-	return begun
-}
-
-// press types keys, each a name or a text of single keys.
-func (b *bench) press(keys ...string) {
-	for _, key := range keys {
-		for _, press := range presses(key) {
-			_, begun := b.Update(press)
-			if leaves := []string{command.Key(command.Quit), command.Key(command.Suspend), command.Interrupt}; !slices.Contains(leaves, key) {
-				b.do(begun)
-			}
-			b.frame()
-		}
-	}
-}
-
-// selected is what an action on the screen is about.
-func (b *bench) selected() screen.Selection { return b.current().Selected() }
-
-// jobs is the list of jobs, whatever screen is shown.
-func (b *bench) jobs() screen.Selection { return b.screens[screen.Jobs].Selected() }
-
-// match is the filter of the list of jobs.
-func (b *bench) match() string { return b.screens[screen.Jobs].(*screen.JobList).Match() }
-
-// marked is how many jobs the screen says are marked.
-func (b *bench) marked() (count int) {
-	if found := regexp.MustCompile(`(\d+) marked`).FindStringSubmatch(b.plain()); found != nil {
-		count, _ = strconv.Atoi(found[1])
-	}
-	return count
-}
-
-// shows says whether the list on the screen has a row for the job.
-func (b *bench) shows(id int64) bool {
-	return regexp.MustCompile(fmt.Sprintf(`(?m)^[> ][* ] +%d `, id)).MatchString(b.plain())
-}
-
-// answer gives the model an answer, as if it had just been asked.
-func (b *bench) answer(msg polling.Loaded) {
-	b.polling.Renew(msg.Panel)
-	for _, want := range b.wanted() {
-		if want.Panel == msg.Panel {
-			ask := b.polling.Ask(b.fake, []data.Want{want})
-			asked := ask().(polling.Loaded)
-			msg.About, msg.Generation = asked.About, asked.Generation
-			b.loaded(msg)
-		}
-	}
-}
-
-// frame draws the screen.
-func (b *bench) frame() string {
-	frame, _ := b.draw()
-	return frame
 }
 
 // golden compares with a file, which `JOBQ_GOLDEN=write go test` writes.
@@ -522,15 +410,4 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	require.Equal(t, string(want), got, "%s: JOBQ_GOLDEN=write go test ./tui writes it anew", path)
-}
-
-// acted has the model hear of an action that changed a job, for undo.
-func (b *bench) acted(id int64) {
-	changed := operator.ActedJob{ID: 1, Before: jobq.StateFailed, After: jobq.StateAvailable, Changed: true}
-	b.Update(acting.Result{Verb: command.Requeue, Acted: &operator.Acted{AuditID: id, Jobs: []operator.ActedJob{changed}}})
-}
-
-// copied is what the copy menu has.
-func (b *bench) copied() []commandline.Item {
-	return b.env.place().Program.Items(b.at, b.selected(), b.editing.Last())
 }

@@ -1,12 +1,14 @@
 package tui
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/tui/commandline"
 )
 
 // The keys of a queue open from its row, a page at a time: the next one below the last row, the
@@ -29,7 +31,8 @@ func TestKeysOfAQueue(t *testing.T) {
 	b.press(Down)
 	require.Regexp(t, `behind customer-2\n`, b.plain())
 	require.Regexp(t, `> müller & söhne +ready +3 +0 +2s`, b.plain())
-	b.press(Down, Open)
+	require.Regexp(t, `zoo +paused +0 +0 +- +paused 10m ago by ana@laptop: closed`, b.plain())
+	b.press(Open)
 	require.Equal(t, `queue:email partition:"müller & söhne"`, b.match())
 	b.press(Queues, Up)
 	require.Contains(t, b.plain(), "> customer-2 ", "the last row of the page before")
@@ -39,9 +42,29 @@ func TestKeysOfAQueue(t *testing.T) {
 	b.fake.keys = nil
 	b.press(Keys)
 	b.tick(time.Minute)
-	require.Contains(t, b.plain(), "no job with a partition key is available or runs")
+	require.Contains(t, b.plain(), "no job with a partition key is available or runs, and none is paused")
 	b.press(Open)
 	require.Contains(t, b.plain(), "no key is selected")
+}
+
+// A key is paused with a reason, and goes on, from its row; where changes are confirmed, after a question.
+func TestPauseAKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press(Queues, Keys, Pause, "does not pay", Accept)
+	require.Equal(t, []string{"pause email/customer-17: does not pay"}, b.fake.written)
+	require.Contains(t, b.plain(), "paused key customer-17 of queue email")
+	b.press(Undo)
+	require.Contains(t, b.fake.written, "undo 41")
+	require.Contains(t, b.copied(), commandline.Item{Name: "pause key", Text: "jobq queues pause email --key customer-17"})
+	b.press(Down, Down, Down, Down)
+	require.Contains(t, b.plain(), "> zoo")
+	b.press(Pause)
+	require.Equal(t, "resume email/zoo", b.fake.written[2])
+	require.Contains(t, b.plain(), "resume: key zoo of queue email was so already")
+	b.fake.err = errors.New("no luck")
+	b.press(Pause)
+	require.Contains(t, b.plain(), "resume: no luck")
 }
 
 // A queue that goes while its keys are open leaves an empty page, and an answer about another
@@ -55,7 +78,7 @@ func TestKeysOfAQueueThatGoes(t *testing.T) {
 	require.Contains(t, b.plain(), "Keys of email")
 	require.Contains(t, b.plain(), "no job with a partition key")
 	b.press(Pause)
-	require.Contains(t, b.plain(), "no queue is selected")
+	require.Contains(t, b.plain(), "no key is selected")
 	b.fake.keys = []monitor.Key{{Key: "late", State: monitor.KeyReady, Available: 1, OldestRunAt: new(noon)}}
 	b.press(Back, Keys)
 	b.tick(time.Minute)

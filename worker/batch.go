@@ -51,9 +51,15 @@ func (w *Worker) observe(failed, completed bool) {
 // awaitEmpty ends the worker when there is nothing to do. Before it asks the
 // database it must have nothing in hand, and afterwards as well: a job that it
 // claimed meanwhile is no longer in the table.
+//
+// A worker that has nothing to do although there is work may not know yet that a queue has its first job
+// with a partition key: a heartbeat tells. It asks for one after twice as many looks each time,
+// since the reason may as well be a limit of the queue, for hours.
 func (w *Worker) awaitEmpty(ctx context.Context) {
 	timer := time.NewTimer(emptyFirst)
 	defer timer.Stop()
+	var claimed int64 // in all, at the last look that has found work
+	looks := 0        // that have found work, since a job was claimed
 	for wait := emptyFirst; ; timer.Reset(wait) {
 		select {
 		case <-ctx.Done():
@@ -66,7 +72,12 @@ func (w *Worker) awaitEmpty(ctx context.Context) {
 			continue
 		}
 		if w.hasWork(ctx) {
-			signal(w.beatSoon) // a queue may have its first job with a partition key: a heartbeat tells
+			if before != claimed {
+				claimed, looks = before, 0
+			}
+			if looks++; looks&(looks-1) == 0 {
+				signal(w.beatSoon)
+			}
 			continue
 		}
 		if !w.isIdle() || w.counts.claimed.Load() != before {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -96,12 +97,32 @@ func (w *Worker) findSessions(ctx context.Context) error {
 	return nil
 }
 
+// countConnections finds out how many connections to the server the worker may open, for jobq doctor: those of
+// its own pool, those of the caller's, which handlers use, and the one that listens. Behind a pooler
+// nobody knows.
+func (w *Worker) countConnections(ctx context.Context) error {
+	conn, err := w.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	direct, err := db.IsDirect(ctx, conn.Conn())
+	if err != nil || !direct {
+		return err
+	}
+	w.connectionsMax = pgtype.Int4{Int32: w.pool.Config().MaxConns + w.client.Pool().Config().MaxConns, Valid: true}
+	if !w.unnotified.Load() {
+		w.connectionsMax.Int32++
+	}
+	return nil
+}
+
 // prepare does what comes before the first claim. Each call to the database has
 // a deadline, after which it is trouble that is told of, and tried again: a worker
 // that starts must not wait for ever, silently.
 func (w *Worker) prepare(ctx context.Context) error {
 	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
-	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.storeLease, w.register} {
+	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.countConnections, w.storeLease, w.register} {
 		if err := bounded(ctx, call); err != nil {
 			return err
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/janitor"
-	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -356,107 +355,6 @@ func TestDatabaseGoesAway(t *testing.T) {
 		return err == nil && listening
 	}, patience, 10*time.Millisecond)
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
-}
-
-// A drain takes nothing new, gives back what has not begun, waits for what
-// has, and then stops it; no attempt is used up.
-func TestDrain(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	begun, causes := make(chan struct{}, 10), make(chan error, 1)
-	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, DrainTimeout: 50 * time.Millisecond},
-		func(ctx context.Context, _ *worker.Job[task]) error {
-			begun <- struct{}{}
-			<-ctx.Done()
-			causes <- context.Cause(ctx)
-			return ctx.Err()
-		})
-	ids := []int64{enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)}
-	receive(t, begun, "the start")
-	require.NoError(t, w.drain())
-	require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrDrained)
-	for _, id := range ids {
-		job := awaitState(t, client, id, jobq.StateAvailable)
-		require.Zero(t, job.Attempts)
-		require.Zero(t, job.Crashes)
-	}
-	require.Equal(t, jobq.OutcomeReleased, attempts(t, client, ids[0])[0].Outcome)
-	workers, err := monitor.New(client).Workers(context.Background())
-	require.NoError(t, err)
-	require.Empty(t, workers)
-}
-
-// A handler that ignores its context does not keep Run for ever; its job is
-// given back, and what it reports afterwards is not stored.
-func TestStuckHandler(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	begun, proceed := make(chan struct{}, 1), make(chan struct{})
-	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(context.Context, *worker.Job[task]) error {
-		begun <- struct{}{}
-		<-proceed
-		return nil
-	})
-	id := enqueue(t, client, 1, nil)
-	receive(t, begun, "the start")
-	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
-	awaitState(t, client, id, jobq.StateAvailable)
-	close(proceed)
-	require.Equal(t, jobq.StateAvailable, awaitState(t, client, id, jobq.StateAvailable).State)
-}
-
-// Nor does one that had lost its lease before.
-func TestStuckHandlerWithoutLease(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	begun, proceed := make(chan context.Context, 1), make(chan struct{})
-	w := start(t, client, &worker.Config{Lease: time.Second, DrainTimeout: -1}, func(ctx context.Context, _ *worker.Job[task]) error {
-		begun <- ctx
-		<-proceed
-		return nil
-	})
-	t.Cleanup(func() { close(proceed) })
-	id := enqueue(t, client, 1, nil)
-	ctx := receive(t, begun, "the start")
-	require.NoError(t, pgtest.DeleteRunning(context.Background(), client.Pool(), "id = $1", id))
-	receive(t, ctx.Done(), "the loss of the lease")
-	ended := make(chan error, 1)
-	go func() { ended <- w.drain() }()
-	require.EqualError(t, receive(t, ended, "the end of Run"), "worker: handlers did not stop: 1")
-}
-
-// Workers that come and go under load burn no attempts and lose no job: each
-// is completed exactly once as far as the database is concerned.
-func TestDrainsUnderLoad(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	const jobs, rounds = 2000, 25
-	batch := make([]jobq.EnqueueParams, jobs)
-	for i := range batch {
-		batch[i].Args = task{i}
-	}
-	_, err := client.EnqueueMany(context.Background(), batch)
-	require.NoError(t, err)
-	var ran atomic.Int64
-	handler := func(context.Context, *worker.Job[task]) error { ran.Add(1); return nil }
-	for range rounds {
-		before := ran.Load()
-		w := start(t, client, nil, handler)
-		require.Eventually(t, func() bool { return ran.Load() > before || ran.Load() >= jobs }, patience, time.Millisecond)
-		require.NoError(t, w.drain())
-	}
-	start(t, client, nil, handler)
-	require.Eventually(t, func() bool { return completed(t, client) == jobs }, patience, 10*time.Millisecond)
-	require.EqualValues(t, jobs, ran.Load(), "a job ran twice")
-	var burnt int
-	require.NoError(t, client.Pool().QueryRow(context.Background(), "select coalesce(sum(attempts), 0) from jobq.job").Scan(&burnt))
-	require.Zero(t, burnt)
-}
-
-func completed(t *testing.T, client *jobq.Client) (count int) {
-	t.Helper()
-	require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq.job where state = 'completed'").Scan(&count))
-	return count
 }
 
 // expire lets a lease be over, for all of its jobs.

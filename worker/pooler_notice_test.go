@@ -73,6 +73,7 @@ func TestPoolerIsNoticed(t *testing.T) {
 				awaitState(t, client, enqueue(t, client, n, &jobq.EnqueueOptions{RunAt: time.Now().Add(100 * time.Millisecond)}), jobq.StateCompleted)
 			}
 			require.Eventually(t, func() bool { return w.Health().Notified == !shared }, hung, 20*time.Millisecond)
+			require.Nil(t, connectionsOf(t, client, w), "how many connections the pooler has for it is not known")
 			stop()
 			programs.Wait()
 			var notices []string
@@ -88,6 +89,37 @@ func TestPoolerIsNoticed(t *testing.T) {
 			} else {
 				require.Empty(t, notices)
 			}
+		})
+	}
+}
+
+// connectionsOf is how many connections the worker says that it may open.
+func connectionsOf(t *testing.T, client *jobq.Client, w *worker.Worker) (connections *int) {
+	t.Helper()
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select connections_max from jobq.worker where id = $1", w.ID()).Scan(&connections))
+	return connections
+}
+
+// A worker tells how many connections to the server it may open: those of its own pool, of the
+// client's, and the one that listens.
+func TestConnectionsAreTold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config worker.Config
+		want   int
+	}{
+		"usual":      {worker.Config{}, 12 + 1},
+		"two queues": {worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "other": {Slots: 1}}}, 14 + 1},
+		"poll only":  {worker.Config{PollOnly: true}, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			w := start(t, client, &c.config, func(context.Context, *worker.Job[task]) error { return nil })
+			awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted) // its row is there before it claims
+			connections := connectionsOf(t, client, w.Worker)
+			require.NotNil(t, connections)
+			require.Equal(t, c.want+int(client.Pool().Config().MaxConns), *connections)
 		})
 	}
 }

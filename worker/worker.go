@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
@@ -47,6 +48,8 @@ type Worker struct {
 	spawns     chan struct{} // has an element for each run that adds jobs as a step
 	digests    *digest.Digester
 	sessions   db.Sessions // as found at the start
+	// connectionsMax is how many connections to the server it may open; null for not known.
+	connectionsMax pgtype.Int4
 	// agedLookEvery is agedLookEvery; tests shorten it.
 	agedLookEvery time.Duration
 	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed

@@ -52,6 +52,7 @@ func TestCLIDocs(t *testing.T) {
 		{"A partition key, in `jobq queues keys NAME --json`", monitor.Key{}},
 		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
 		{"A kind, in `jobq kinds list --json`", monitor.Kind{}},
+		{"What came of `jobq queues pause|resume --json`", queueChanged{}},
 		{"What came of `jobq kinds pause|resume --json`", kindChanged{}},
 		{"A schedule, in `jobq schedules list --json`, and with `ticks` in `jobq schedules show --json`", monitor.Schedule{}},
 		{"A tick, in `jobq schedules show --json`", monitor.Tick{}},

@@ -147,7 +147,7 @@ func TestErrorsOfRetries(t *testing.T) {
 	require.Contains(t, command(exitNotFound, "requeue", id, "--yes"), `jobq requeue --filter 'state:scheduled,available attempts:>0 queue:email`)
 
 	query[int64](t, pool, `
-		with newer as (insert into jobq.pending (kind, last_error) select 'Other', 'x' from generate_series(1, $1) returning id) select count(*) from newer`, monitor.FailuresMax)
+		with newer as (insert into jobq.pending (kind, last_error, attempts) select 'Other', 'x', 1 from generate_series(1, $1) returning id) select count(*) from newer`, monitor.FailuresMax)
 	listed = command(exitOK)
 	require.Contains(t, listed, "of the jobs that are to be tried again, only the newest 10,000 were looked at")
 	require.Regexp(t, `\w{8} +1 +0\+ +email +Bounce`, listed)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -27,8 +26,8 @@ func newMigrateCommand(a *app) *cobra.Command {
 	return asGroup(command, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a))
 }
 
-// withMigration runs work with a pool and a config that logs nowhere: the
-// command says what was done.
+// withMigration runs work with a pool and a config that logs warnings, such as for which
+// session a migration waits: the command says itself what was done.
 func (a *app) withMigration(work func(cmd *cobra.Command, pool *pgxpool.Pool, config *migrate.Config) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		pool, err := a.pool(cmd.Context())
@@ -36,7 +35,11 @@ func (a *app) withMigration(work func(cmd *cobra.Command, pool *pgxpool.Pool, co
 			return err
 		}
 		defer pool.Close()
-		return work(cmd, pool, &migrate.Config{Schema: a.schema, Logger: slog.New(slog.DiscardHandler)})
+		log, err := (&logFlags{format: "text", level: "warn"}).logger(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return work(cmd, pool, &migrate.Config{Schema: a.schema, Logger: log})
 	}
 }
 

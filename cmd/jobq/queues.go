@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -24,6 +22,7 @@ setting of all queues: "jobq settings".`,
   jobq queues show email
   jobq queues keys reports
   jobq queues pause email --reason "smtp is down"
+  jobq queues pause reports --key customer-17
   jobq queues resume email
   jobq queues set video --lease 10m --heartbeat progress
   jobq queues set mail --limit 10 --rate 100/s`,
@@ -34,53 +33,6 @@ setting of all queues: "jobq settings".`,
 	}
 	a.addJSONFlag(list)
 	return asGroup(command, list, newQueuesShowCommand(a), newQueuesKeysCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
-}
-
-func newQueuesPauseCommand(a *app) *cobra.Command {
-	var reason string
-	var isNew bool
-	command := &cobra.Command{
-		Use: "pause NAME", Short: "Let workers claim nothing more from a queue; what runs goes on", Args: exactArgs(1),
-		Example: `  jobq queues pause email --reason "smtp is down"
-  jobq queues pause import --new     # before its first job`,
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if !isNew {
-				known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				if !known {
-					return fmt.Errorf("%w (--new pauses a queue before its first job)", unknownQueue(cmd.Context(), client, args[0]))
-				}
-			}
-			acted, err := a.operator(client).PauseQueue(cmd.Context(), args[0], reason)
-			if err != nil {
-				return err
-			}
-			sayChange(cmd, args[0], "paused", acted.Changed)
-			return nil
-		}),
-	}
-	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
-	command.Flags().BoolVar(&isNew, "new", false, "also a queue of which nothing is known yet")
-	return command
-}
-
-func newQueuesResumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			acted, err := a.operator(client).ResumeQueue(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if !acted.Known { // so it was not paused, and nothing has changed
-				return unknownQueue(cmd.Context(), client, args[0])
-			}
-			sayChange(cmd, args[0], "running", acted.Changed)
-			return nil
-		}),
-	}
 }
 
 // hintMax is how long unknownQueue looks for a similar name.
@@ -108,14 +60,6 @@ func unknownQueue(ctx context.Context, client *jobq.Client, name string) error {
 		hint = `; "jobq queues list" shows those there are`
 	}
 	return notFoundf("no queue %q is known: no job, no worker and no settings name it%s", name, hint)
-}
-
-func sayChange(cmd *cobra.Command, queue, state string, changed bool) {
-	already := ""
-	if !changed {
-		already = " already"
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "queue %s is%s %s\n", printable.Line(queue), already, state)
 }
 
 func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) error {

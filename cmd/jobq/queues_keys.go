@@ -36,12 +36,14 @@ func newQueuesKeysCommand(a *app) *cobra.Command {
 	var limit int
 	command := &cobra.Command{
 		Use: "keys NAME", Short: "List the partition keys of a queue, with what waits and runs of each", Args: exactArgs(1),
-		Long: `List the partition keys of a queue of which jobs are available or run. A key is
+		Long: `List the partition keys of a queue of which jobs are available or run, and those that are
+paused. A key is
 
   ready  when its next job may be claimed: it waits for its turn, or for a free slot;
   full   when as many of its jobs run as the queue's --key-limit allows;
   held   when the queue has a --key-order, and the next job waits for the key's head;
-  idle   when nothing of it is available.
+  idle   when nothing of it is available;
+  paused when somebody has paused it, whatever waits: jobq queues pause NAME --key KEY.
 
 Up to ` + format.Number(monitor.KeyAvailableMax) + ` available jobs of each key are counted; OLDEST is the longest wait among these.
 
@@ -101,12 +103,12 @@ first ones of these are shown.`,
 func writeKeys(cmd *cobra.Command, keys monitor.Keys, query monitor.KeyQuery) error {
 	notes := cmd.ErrOrStderr()
 	if len(keys.Keys) == 0 {
-		fmt.Fprintln(notes, "no such key has a job that is available or runs")
+		fmt.Fprintln(notes, "no such key has a job that is available or runs, or is paused")
 	} else {
 		now := time.Now()
-		t := newTable(cmd.OutOrStdout(), "KEY", "STATE", "AVAILABLE", "RUNNING", "OLDEST", "HEAD")
+		t := newTable(cmd.OutOrStdout(), "KEY", "STATE", "AVAILABLE", "RUNNING", "OLDEST", "HEAD", "PAUSED")
 		for _, key := range keys.Keys {
-			t.row(key.Key, string(key.State), format.CappedAt(key.Available, monitor.KeyAvailableMax), format.Number(key.Running), format.KeyWait(key, now), format.KeyHead(key, now))
+			t.row(key.Key, string(key.State), format.CappedAt(key.Available, monitor.KeyAvailableMax), format.Number(key.Running), format.KeyWait(key, now), format.KeyHead(key, now), format.KeyPause(key, now))
 		}
 		if err := t.flush(); err != nil {
 			return err

@@ -29,7 +29,7 @@ func TestQueuesKeys(t *testing.T) {
 	command(exitOK, "enqueue export")
 	out, notes := command(exitOK, "queues keys default")
 	require.Empty(t, out)
-	require.Equal(t, "no such key has a job that is available or runs\n", notes)
+	require.Equal(t, "no such key has a job that is available or runs, or is paused\n", notes)
 	for _, key := range []string{"a", "b", "b", "b", "c", "c"} {
 		command(exitOK, "enqueue export --partition-key "+key)
 	}
@@ -38,7 +38,7 @@ func TestQueuesKeys(t *testing.T) {
 
 	out, notes = command(exitOK, "queues keys default")
 	require.Empty(t, notes)
-	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +HEAD\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
+	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +HEAD +PAUSED\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
 	out, notes = command(exitOK, "queues keys default --limit 2")
 	require.NotContains(t, out, "c ")
 	require.Equal(t, "2 keys looked at; those behind them: jobq queues keys default --after b\n", notes)
@@ -64,10 +64,42 @@ func TestQueuesKeys(t *testing.T) {
 	require.NoError(t, err)
 	command(exitOK, "enqueue export --partition-key a")
 	out, _ = command(exitOK, "queues keys default --limit 1")
-	require.Regexp(t, `\na +held +1 +0 +\w+ +job 2 waits for its retry in 1h\n$`, out)
+	require.Regexp(t, `\na +held +1 +0 +\w+ +job 2 waits for its retry in 1h +\n$`, out)
 
 	_, notes = command(exitUsage, "queues keys default --sort size")
 	require.Contains(t, notes, `--sort must be key, available, running or oldest, not "size"`)
 	_, notes = command(exitUsage, "queues keys default --limit 0")
 	require.Contains(t, notes, "--limit must be 1 to 1000, not 0")
+}
+
+// A partition key is paused and resumed beside the queue, in words and as JSON; a queue that nobody knows, and an empty key, are
+// refused.
+func TestQueuesPauseOfAKey(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	command := func(want int, args ...string) (out string) {
+		t.Helper()
+		out, notes, code := invoke(t, "", append(append([]string{"queues"}, args...), "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", args, notes)
+		return out + notes
+	}
+	require.Contains(t, command(exitNotFound, "pause", "email", "--key", "a"), `no queue "email" is known`)
+	require.Contains(t, command(exitNotFound, "resume", "email", "--key", "a"), `no queue "email" is known`)
+	pool := pgtest.Connect(t, url)
+	query[int64](t, pool, "select jobq.enqueue('a', queue => 'email', partition_key => 'a b')")
+	require.Equal(t, "key a b of queue email is paused\n", command(exitOK, "pause", "email", "--key", "a b", "--reason", "too loud"))
+	require.Equal(t, "key a b of queue email is already paused\n", command(exitOK, "pause", "email", "--key", "a b"))
+	require.Equal(t, "key c of queue email is paused; no job of it is available\n", command(exitOK, "pause", "email", "--key", "c"))
+	require.Regexp(t, `\na b +paused +1 +0 +\w+ +\w+ ago by .+: too loud\nc +paused +0 +0 +- +\w+ ago by .+\n$`, command(exitOK, "keys", "email"))
+	require.Regexp(t, `paused +no\n`, command(exitOK, "show", "email"))
+	require.Equal(t, "key c of queue email is running\n", command(exitOK, "resume", "email", "--key", "c"))
+	require.Equal(t, "key c of queue email is already running\n", command(exitOK, "resume", "email", "--key", "c"))
+	require.JSONEq(t, `{"queue": "email", "key": "a b", "audit_id": 4, "changed": true, "has_jobs": true}`, command(exitOK, "resume", "email", "--key", "a b", "--json"))
+	require.JSONEq(t, `{"queue": "email", "key": "a b", "changed": false, "has_jobs": true}`, command(exitOK, "resume", "email", "--key", "a b", "--json"))
+	require.JSONEq(t, `{"queue": "email", "audit_id": 5, "changed": true}`, command(exitOK, "pause", "email", "--json"))
+	require.JSONEq(t, `{"queue": "email", "audit_id": 6, "changed": true}`, command(exitOK, "resume", "email", "--json"))
+	require.JSONEq(t, `{"queue": "new", "key": "a", "audit_id": 7, "changed": true, "has_jobs": false}`, command(exitOK, "pause", "new", "--new", "--key", "a", "--json"))
+	for _, verb := range []string{"pause", "resume"} {
+		require.Contains(t, command(exitUsage, verb, "email", "--key", ""), "--key is empty")
+	}
 }

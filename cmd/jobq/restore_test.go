@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
-	"github.com/jobq-dev/jobq/internal/postgres"
 )
 
 // A dump of a queue at work is a queue: what waited and what ran at the time of the
@@ -62,8 +61,6 @@ func postgresTool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	binaries, err := postgres.FindBinaries(ctx)
-	require.NoError(t, err)
-	out, err := exec.CommandContext(ctx, filepath.Join(binaries.Folder, name), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, pgtest.ServerProgram(t, name), args...).CombinedOutput()
 	require.NoError(t, err, "%s: %s", name, out)
 }

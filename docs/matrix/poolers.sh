@@ -5,18 +5,20 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-table='| PgBouncer | in session mode: cells that passed | in transaction mode | the mode is noticed | TUI and doctor |
-|---|---|---|---|---|'
+table='| PgBouncer | in session mode: cells that passed | in transaction mode | the mode is noticed | TUI and doctor | commit |
+|---|---|---|---|---|---|'
 failed=0
+commit=$(git rev-parse --short HEAD)
+git diff --quiet HEAD -- . ':!docs/postgresql.md' || commit+=+
 mkdir -p bin
 for program; do
   log=$PWD/bin/pooler.json
   JOBQ_TEST_PGBOUNCER=$(command -v "$program") ${GATE:-} go test -count=1 -json ./worker ./internal/db ./internal/doctor ./cmd/jobq \
     -run '^(TestPoolerMatrix|TestPoolerListen|TestPoolerIsNoticed|TestFindSessions.*|TestPooler|TestTUIPgBouncer)$' > "$log" || failed=1
-  row=$(jq -rs --arg version "$("$program" --version | sed -n '1s/PgBouncer //p')" '
+  row=$(jq -rs --arg version "$("$program" --version | sed -n '1s/PgBouncer //p')" --arg commit "$commit" '
     [.[] | select(.Test and (.Action == "pass" or .Action == "fail"))] as $tests
     | def cells($names): [$tests[] | select(.Test | test($names))] | "\(map(select(.Action == "pass")) | length) of \(length)";
-      "| \($version) | \(cells("^TestPoolerMatrix/session/.*/")) | \(cells("^TestPoolerMatrix/(?!session/)[^/]+/[^/]+/")) | \(cells("^TestFindSessions[^/]*/|^TestPoolerIsNoticed/")) | \(cells("^(TestPooler|TestTUIPgBouncer)$")) |"' "$log")
+      "| \($version) | \(cells("^TestPoolerMatrix/session/.*/")) | \(cells("^TestPoolerMatrix/(?!session/)[^/]+/[^/]+/")) | \(cells("^TestFindSessions[^/]*/|^TestPoolerIsNoticed/")) | \(cells("^(TestPooler|TestTUIPgBouncer)$")) | \($commit) |"' "$log")
   echo "$row"
   jq -r 'select(.Action == "fail") | "failed: \(.Package) \(.Test // "")"' "$log" >&2
   table+=$'\n'$row

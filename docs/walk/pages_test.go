@@ -7,6 +7,7 @@ type page struct {
 	before    string   // what is run first, in a shell
 	ownServer bool     // whether it needs a server of its own, since it makes roles
 	python    string   // what runs the handler charge.py that its Python block is
+	python3   bool     // whether its programs are in Python, with the standard library alone
 	replaced  []string // texts that stand for a reader's own, each with what is run instead
 	rules     []rule
 }
@@ -22,8 +23,10 @@ type rule struct {
 	exit    int    // the exit code that it has to have
 	until   string // of a program that runs until it is stopped: what it says when it works
 	stays   bool   // until the end of the page, and not only of the block
+	stopped string // a program that stays, which the reader stops with Ctrl-C before the line: how its command begins
 	screen  string // of a program for a terminal: what its screen shows
 	file    string // the file that has the block as it is, which a test runs, or at least compiles
+	saved   string // the name under which the reader saves the block
 	excused string // why it is not run
 	all     bool   // excused is for the whole block
 }
@@ -209,6 +212,12 @@ var pages = map[string]page{
 		{line: "// One job. The answer is its id, as", file: "examples/languages/produce.cjs"},
 		{line: "connection = PG", file: "examples/languages/produce.rb"},
 		{line: "// One job.", file: "examples/languages/Produce.java"},
+		{line: "job 11: {", excused: "what the programs say: TestWaitInEachLanguage", all: true},
+		{line: "# wait_for JOB", file: "examples/results/wait.sh"},
+		{line: "class NotCompleted(", file: "examples/results/wait.py"},
+		{line: "// The job has failed", file: "examples/results/wait.cjs"},
+		{line: "# The job has failed", file: "examples/results/wait.rb"},
+		{line: "// Returns the result", file: "examples/results/Wait.java"},
 	}},
 	"docs/limits.md":  {rules: []rule{{line: "jobq undo 17", first: action17}}},
 	"docs/metrics.md": {rules: []rule{{line: "registry := prometheus.NewRegistry()", file: "metrics/otel_test.go"}}},
@@ -237,12 +246,35 @@ var pages = map[string]page{
 			{line: `{"id":11`, excused: "what it prints"},
 		},
 	},
+	"docs/scale.md": {rules: []rule{
+		{line: `DATABASE_URL="$MAIL_DATABASE"`, instead: "jobq worker -q mail --run send=cat", until: "worker started"},
+		{line: `DATABASE_URL="$REPORTS_DATABASE"`, instead: "jobq worker -q reports --run report=cat", until: "worker started"},
+		{line: "jobq bench drain", instead: "jobq bench drain --jobs 1000 --workers 4 --slots 500"},
+		{line: "jobq bench enqueue", instead: "jobq bench enqueue --writers 4 --batch 100 --duration 100ms"},
+		{line: "jobq bench mixed", instead: "jobq bench mixed --rate 20 --writers 2 --workers 4 --duration 500ms"},
+		{line: "jobq bench held", instead: "jobq bench held --duration 1s"},
+	}},
 	"docs/sql.md": {
 		replaced: []string{"queue, …) VALUES …", "queue) VALUES ('a', '{}', 'b')"},
 		rules: []rule{
 			{line: "alter table jobq.run detach", first: `psql "$DATABASE_URL" -qXc "create table jobq.run_20261101 partition of jobq.run for values from (1) to (2)"`},
 		},
 	},
+	"docs/start.md": {python3: true, rules: []rule{
+		{line: "jobq dev", until: "postgres://", stays: true},
+		{line: "export DATABASE_URL=", instead: `export DATABASE_URL="$(grep -m 1 ^postgres: said.txt)"`},
+		{line: "jobq why", instead: "jobq why $(jobq list state:available -o id) | grep 'no live worker takes jobs from the queue'"},
+		{line: "import json", saved: "greet.py"},
+		{line: "jobq show 1", instead: "jobq show 1 | grep 'hello, Ann'"},
+		{line: "jobq show 3                  # two runs", instead: "jobq show 3 | grep 'hello, stranger'"},
+		{line: "jobq show 3", instead: `jobq show 3 | grep "exit code 1: KeyError: 'name'"`},
+		{line: "jobq worker --run greet=", until: "worker started", stays: true},
+		{line: "jobq wait 3                  # exit code 7", exit: 7},
+		{line: "jobq enqueue greet '{\"name\": \"Carl\"}'", stopped: "jobq worker"},
+		{line: "go mod", excused: "the walk has built the program in this checkout; a release comes from the network"},
+		{line: "package main", file: "examples/start/main.go"},
+		{line: "go run .", stopped: "jobq worker", instead: "start", until: "hello, Dora", stays: true},
+	}},
 	"docs/steps.md": {rules: []rule{
 		{line: "err := worker.Handle(w, func(ctx", file: goBlocks},
 		{line: "set -eu", excused: inHandler, all: true},

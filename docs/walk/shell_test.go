@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,6 +104,7 @@ func (v *visit) shell(text string) {
 		if usesJQ.MatchString(v.page.replace(command)+"\n"+r.first+"\n"+r.instead) && v.lacks("jq", "jq --version", "apt-get install jq") {
 			continue
 		}
+		v.interrupt(r)
 		v.prepare(r)
 		command = v.page.replace(command)
 		if r.instead != "" {
@@ -189,9 +191,10 @@ func (v *visit) export(command string) {
 // program is one that runs until it is stopped.
 type program struct {
 	*exec.Cmd
-	stays bool // to the end of the page, and not only of the block
-	mu    sync.Mutex
-	text  bytes.Buffer // guarded by mu
+	command string
+	stays   bool // to the end of the page, and not only of the block
+	mu      sync.Mutex
+	text    bytes.Buffer // guarded by mu
 }
 
 func (p *program) Write(text []byte) (int, error) {
@@ -215,7 +218,7 @@ func (p *program) said() string {
 // what it says when it works. What it has said is in the file said.txt.
 func (v *visit) start(command string, r *rule) {
 	v.Helper()
-	p := &program{Cmd: v.command(context.WithoutCancel(v.Context()), "exec "+command), stays: r.stays}
+	p := &program{Cmd: v.command(context.WithoutCancel(v.Context()), "exec "+command), command: command, stays: r.stays}
 	p.Stdout, p.Stderr = p, p
 	require.NoError(v, p.Start())
 	v.Cleanup(func() { _ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) }) // where the test has failed
@@ -229,6 +232,18 @@ func (v *visit) stop(p *program) {
 	v.Helper()
 	require.NoError(v, p.Process.Signal(syscall.SIGINT))
 	require.NoError(v, p.Wait(), "%s: %s\n%s", v.where, p, p.said())
+}
+
+// interrupt stops what the reader stops before a line.
+func (v *visit) interrupt(r *rule) {
+	v.Helper()
+	if r.stopped == "" {
+		return
+	}
+	at := slices.IndexFunc(v.running, func(p *program) bool { return strings.HasPrefix(p.command, r.stopped) })
+	require.NotEqual(v, -1, at, "%s: %q does not run", v.where, r.stopped)
+	v.stop(v.running[at])
+	v.running = slices.Delete(v.running, at, at+1)
 }
 
 // stopBlock stops what ran for one block.
@@ -245,9 +260,10 @@ func (v *visit) stopBlock() {
 	v.running = stay
 }
 
+// stopAll stops the last program first: it may need an earlier one, such as the database.
 func (v *visit) stopAll() {
 	v.Helper()
-	for _, p := range v.running {
+	for _, p := range slices.Backward(v.running) {
 		v.stop(p)
 	}
 	v.running = nil

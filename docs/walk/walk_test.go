@@ -47,7 +47,7 @@ func walked(t *testing.T) []string {
 func TestEveryBlockRuns(t *testing.T) {
 	t.Parallel()
 	binaries := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", binaries, "../../cmd/jobq").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", binaries, "../../cmd/jobq", "../../examples/start").CombinedOutput()
 	require.NoError(t, err, string(out))
 	names := walked(t)
 	for name := range pages {
@@ -63,6 +63,9 @@ func TestEveryBlockRuns(t *testing.T) {
 				return
 			}
 			v := newVisit(t, binaries, pages[name])
+			if v.page.python3 && v.lacks("python", "python3 --version", "apt-get install python3") {
+				return
+			}
 			for _, b := range blocks {
 				v.block(name, b)
 			}
@@ -98,6 +101,9 @@ func (v *visit) block(page string, b block) {
 		return
 	case r != nil && r.file != "":
 		require.Contains(v, lines(readPage(v.T, r.file)), lines(b.text), "%s is not %s", v.where, r.file)
+		return
+	case r != nil && r.saved != "":
+		require.NoError(v, os.WriteFile(filepath.Join(v.folder, r.saved), []byte(b.text), 0o600))
 		return
 	}
 	v.Logf("%s, line %d", page, b.line)

@@ -467,6 +467,39 @@ func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, chang
 	return i, err
 }
 
+const KeyAct = `-- name: KeyAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
+  from jobq.act_key($1::text, $2::text, $3::text, $4::text, $5::text) a
+`
+
+type KeyActParams struct {
+	Actor  string
+	Action string
+	Queue  string
+	Key    string
+	Note   *string
+}
+
+type KeyActRow struct {
+	Audit   int64
+	HasJobs bool
+}
+
+// KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was nothing to do.
+// Needs paused_key_pkey and pending_claim_idx.
+func (q *Queries) KeyAct(ctx context.Context, arg KeyActParams) (KeyActRow, error) {
+	row := q.db.QueryRow(ctx, KeyAct,
+		arg.Actor,
+		arg.Action,
+		arg.Queue,
+		arg.Key,
+		arg.Note,
+	)
+	var i KeyActRow
+	err := row.Scan(&i.Audit, &i.HasJobs)
+	return i, err
+}
+
 const KindAct = `-- name: KindAct :one
 select coalesce(jobq.act_kind($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
 `

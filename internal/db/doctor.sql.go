@@ -11,6 +11,26 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const DoctorConnections = `-- name: DoctorConnections :one
+select count(*)::bigint as workers, coalesce(sum(w.connections_max), 0)::bigint as connections
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - $1::interval and w.connections_max is not null
+`
+
+type DoctorConnectionsRow struct {
+	Workers     int64
+	Connections int64
+}
+
+// DoctorConnections counts the live workers of which it is known how many connections they may open,
+// and these.
+func (q *Queries) DoctorConnections(ctx context.Context, silence pgtype.Interval) (DoctorConnectionsRow, error) {
+	row := q.db.QueryRow(ctx, DoctorConnections, silence)
+	var i DoctorConnectionsRow
+	err := row.Scan(&i.Workers, &i.Connections)
+	return i, err
+}
+
 const DoctorDefaults = `-- name: DoctorDefaults :many
 select d.name::text as name
   from (values ('run_default', exists (select from jobq.run_default)),
@@ -108,28 +128,34 @@ func (q *Queries) DoctorOverdue(ctx context.Context, rowCount int32) (DoctorOver
 }
 
 const DoctorPaused = `-- name: DoctorPaused :many
-select p.what::text as what, p.name::text as name, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
+select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text as queue, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
     coalesce(p.paused_by, '')::text as paused_by
   from (
-    select 'queue' as what, q.name, q.paused_at, q.paused_by from jobq.queue q
+    select 'queue' as what, q.name, null as queue, q.paused_at, q.paused_by from jobq.queue q
       where q.paused_at < statement_timestamp() - $1::interval
     union all
-    select 'kind', k.name, k.paused_at, k.paused_by from jobq.kind k
+    select 'kind', k.name, null, k.paused_at, k.paused_by from jobq.kind k
       where k.paused_at < statement_timestamp() - $1::interval or k.paused_by = 'jobq'
+    union all
+    (select 'key', k.key, k.queue, k.paused_at, k.paused_by from jobq.paused_key k
+      where k.paused_at < statement_timestamp() - $1::interval
+      order by k.paused_at limit 100)
   ) p
-  order by p.what desc, p.name
+  order by p.what desc, p.queue, p.name
   limit 100
 `
 
 type DoctorPausedRow struct {
 	What          string
 	Name          string
+	Queue         string
 	PausedSeconds float64
 	PausedBy      string
 }
 
-// DoctorPaused is every queue and kind that has been paused for longer than the age, and
-// every kind that is in quarantine, which no person has paused.
+// DoctorPaused is every queue, kind and partition key that has been paused for longer than the age, and
+// every kind that is in quarantine, which no person has paused. Of the keys, those that have been paused for longest.
+// Needs paused_key_paused_at_idx.
 func (q *Queries) DoctorPaused(ctx context.Context, age pgtype.Interval) ([]DoctorPausedRow, error) {
 	rows, err := q.db.Query(ctx, DoctorPaused, age)
 	if err != nil {
@@ -142,6 +168,7 @@ func (q *Queries) DoctorPaused(ctx context.Context, age pgtype.Interval) ([]Doct
 		if err := rows.Scan(
 			&i.What,
 			&i.Name,
+			&i.Queue,
 			&i.PausedSeconds,
 			&i.PausedBy,
 		); err != nil {

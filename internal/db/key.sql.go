@@ -31,6 +31,12 @@ with recursive line as (
     where l.queue = $2::text and l.key > $4::text
     order by l.key
     limit $5::integer
+), paused as materialized (
+  select k.key, k.paused_at, k.paused_by, k.pause_reason
+    from jobq.paused_key k
+    where k.queue = $2::text and k.key > $4::text
+    order by k.key
+    limit $5::integer
 ), setting as materialized (
   select max(q.key_limit) as key_limit, max(q.key_order) as key_order from jobq.queue q where q.name = $2::text
 ), held as materialized (
@@ -49,20 +55,22 @@ with recursive line as (
     from (
       select l.key from line l where l.key is not null
       union select l.key from laned l
+      union select p.key from paused p
       union select r.key from runs r
     ) n
     order by n.key
     limit $5::integer
 )
-select k.key::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
+select coalesce(k.key, '')::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
     (coalesce(r.running, 0) + o.running)::bigint as running,
     coalesce(s.key_limit, 0)::integer as key_limit,
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
+    p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
     (coalesce((select max(x.jobs) from held x), 0) > $1::bigint)::boolean as more_run
-  from page k
-  cross join setting s
+  from setting s
+  left join page k on true
   cross join lateral (
     select count(*) as available, min(x.run_at) as oldest_run_at
       from (
@@ -74,6 +82,7 @@ select k.key::text as key, a.available::bigint as available, a.oldest_run_at::ti
       ) x
   ) a
   left join runs r on r.key = k.key
+  left join paused p on p.key = k.key
   cross join lateral (
     select count(*) as running, min(x.id) as first
       from (select l.held_leases, l.held_slots from jobq.lane l
@@ -107,21 +116,24 @@ type KeyListRow struct {
 	Head        int64
 	HeadWaits   string
 	HeadUntil   pgtype.Timestamptz
+	PausedAt    pgtype.Timestamptz
+	PausedBy    string
+	PauseReason string
 	MoreRun     bool
 }
 
-// KeyList is the partition keys of a queue of which jobs are in the line, or run: the first
+// KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused: the first
 // row_count from the one after after_key on. Those without such jobs that claims have yet to forget are among them, with
 // zeros: who pages goes on after the last row, whatever it is. It counts what is in the line of a key
 // up to available_max, and says since when the one of these could have run that has waited longest.
 //
 // What runs is counted as a claim counts it: with a limit of the keys, by what their lanes hold.
 // Without one nobody knows which keys run. Then it looks at the run_max jobs of the queue that were claimed first, and more_run
-// says that there were others.
+// says that there were others. Without a key there is one row, whose key is empty, for more_run.
 //
 // Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
 // see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
-// Needs pending_claim_idx, lane_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
+// Needs pending_claim_idx, lane_pkey, paused_key_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
 func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow, error) {
 	rows, err := q.db.Query(ctx, KeyList,
 		arg.RunMax,
@@ -146,6 +158,9 @@ func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow,
 			&i.Head,
 			&i.HeadWaits,
 			&i.HeadUntil,
+			&i.PausedAt,
+			&i.PausedBy,
+			&i.PauseReason,
 			&i.MoreRun,
 		); err != nil {
 			return nil, err

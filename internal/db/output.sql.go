@@ -239,7 +239,8 @@ with handled as materialized (
     from unnest($2::text[]) as n(kind)
     where not exists (select from jobq.kind k where k.name = n.kind and k.paused_at is not null)
 ), open as materialized (
-  select n.name, q.key_order
+  select n.name, q.key_order,
+      q.key_order is not null or (select k.key from jobq.paused_key k where k.queue = n.name order by k.key limit 1) is not null as key_by_key
     from unnest($3::text[]) as n(name)
     left join jobq.queue q on q.name = n.name
     where q.paused_at is null
@@ -253,7 +254,7 @@ select (
           order by p.partition_key, p.priority, p.position
           limit 1
       ) available
-      where o.key_order is null
+      where not o.key_by_key
   )
   or exists (
     select from open o
@@ -263,9 +264,9 @@ select (
           order by p.priority, p.position
           limit 1
       ) available
-      where o.key_order is not null
+      where o.key_by_key
   )
-  or exists (select from open o where o.key_order is not null and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
+  or exists (select from open o where o.key_by_key and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
   or exists (
     select from (
       select p.id from jobq.pending p
@@ -284,9 +285,9 @@ select (
 `
 
 // WorkWaits says whether one of the queues has a job of one of the kinds that could
-// run now, leaving out queues and kinds that are paused. Per queue it walks the line up to the first such
-// job, as a claim does, and then, with_due, the scheduled jobs that are due. Where the jobs of keys run in order, it asks
-// lane_work for these: they may have to wait for one that is to start later, or that has failed. The orders are
+// run now, leaving out queues, kinds and partition keys that are paused. Per queue it walks the line up to the first such
+// job, as a claim does, and then, with_due, the scheduled jobs that are due. Where the jobs of keys run in order, or keys are paused, it asks
+// lane_work for those of keys: they may have to wait for one that is to start later, or that has failed. The orders are
 // for the planner: without, it would expect to meet such a job soon in any order,
 // and read all of pending when there is none. Needs pending_claim_idx and
 // pending_due_idx.

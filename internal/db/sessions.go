@@ -120,6 +120,13 @@ func askSessions(ctx context.Context, conns []*pgx.Conn) (sessions Sessions, dir
 	return SessionsOwn, direct, nil
 }
 
+// IsDirect says whether a connection ends at the server, and not at something between, such as a pooler.
+func IsDirect(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var number uint32
+	err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&number)
+	return number == conn.PgConn().PID(), err
+}
+
 // NamesStatements says whether statements of such a connection can meet those of
 // another client where sessions are shared: prepared ones by their names, and
 // those described in one round trip and run in the next, which may be elsewhere.

@@ -19,11 +19,11 @@ with looked as materialized (
     order by r.finished_at desc, r.id desc
     limit $4::integer
 ), again as materialized (
-  select a.id, a.queue, a.kind, a.attempts, a.last_error
+  select a.id, a.queue, a.kind, a.last_error
     from (
-      select p.id, p.queue, p.kind, p.attempts, p.last_error, p.waits
+      select p.id, p.queue, p.kind, p.last_error, p.waits
         from jobq.pending p
-        where p.waits or p.last_error is not null
+        where p.waits or p.attempts > 0 and p.last_error is not null
         order by p.waits desc, p.id desc -- those that do not wait for others have a null, and are first
         limit $4::integer
     ) a
@@ -33,7 +33,7 @@ with looked as materialized (
     from (
       select x.id, x.queue, x.kind, x.last_error, x.finished_at, 1 as failed, 0 as retrying from looked x where x.state = 'failed'
       union all
-      select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x where x.attempts > 0
+      select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x
     ) l
     where ($5::text = '' or l.queue = $5::text) and ($6::text = '' or l.kind = $6::text)
     group by l.queue, l.kind, l.last_error

@@ -64,10 +64,10 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
-    values ($3, $5, $6, $7, $8, $9, $10,
-      $11, $12, $13, $14, $2::text[],
-      $15)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+    values ($3, $5, $6, $7, $8, $9, $10, $11,
+      $12, $13, $14, $15, $2::text[],
+      $16)
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
@@ -78,7 +78,7 @@ select n.name::text as queue,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
     (q.key_limit is not null or exists (select from jobq.lane x where x.queue = n.name)
-      or exists (select from jobq.lane_hint x where x.queue = n.name))::boolean as has_keys,
+      or exists (select from jobq.lane_hint x where x.queue = n.name and x.id > 0))::boolean as has_keys,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval
         and w.queues -> n.name is not null and w.kinds && $2::text[]) as idle_workers,
@@ -90,21 +90,22 @@ select n.name::text as queue,
 `
 
 type WorkerBeatParams struct {
-	Silence      pgtype.Interval
-	Kinds        []string
-	ID           string
-	QueueNames   []string
-	Pid          int32
-	ProcessStart pgtype.Int8
-	Draining     bool
-	Present      bool
-	HasRoom      bool
-	Hostname     string
-	BootID       *string
-	PidNamespace *string
-	Version      string
-	Queues       json.RawMessage
-	Programs     json.RawMessage
+	Silence        pgtype.Interval
+	Kinds          []string
+	ID             string
+	QueueNames     []string
+	Pid            int32
+	ProcessStart   pgtype.Int8
+	ConnectionsMax pgtype.Int4
+	Draining       bool
+	Present        bool
+	HasRoom        bool
+	Hostname       string
+	BootID         *string
+	PidNamespace   *string
+	Version        string
+	Queues         json.RawMessage
+	Programs       json.RawMessage
 }
 
 type WorkerBeatRow struct {
@@ -134,6 +135,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.QueueNames,
 		arg.Pid,
 		arg.ProcessStart,
+		arg.ConnectionsMax,
 		arg.Draining,
 		arg.Present,
 		arg.HasRoom,

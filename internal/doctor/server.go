@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // checkClock compares this machine's clock with the server's. The answer was made at
@@ -58,26 +60,30 @@ func checkSettings(ctx context.Context, p *patient) (findings []Finding, err err
 // may find none.
 const connectionsCritical = 0.95
 
-// checkConnections also counts the sessions that this role may not look into.
-func checkConnections(ctx context.Context, p *patient) ([]Finding, error) {
+// checkConnections also counts the sessions that this role may not look into, and what live workers may open.
+func checkConnections(ctx context.Context, p *patient) (findings []Finding, err error) {
 	var used, allowed int64
-	err := p.tx.QueryRow(ctx, `select (select count(*) from pg_stat_activity a where a.backend_type = 'client backend' or a.backend_type is null and a.datid is not null),
+	err = p.tx.QueryRow(ctx, `select (select count(*) from pg_stat_activity a where a.backend_type = 'client backend' or a.backend_type is null and a.datid is not null),
 		current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint`).Scan(&used, &allowed)
 	if err != nil {
 		return nil, err
 	}
-	share := float64(used) / float64(max(allowed, 1))
-	if share <= p.limits.ConnectionsShare {
-		return nil, nil
+	const advice = "run fewer worker processes with more slots each, put a pooler between, or raise max_connections and restart the server"
+	if share := float64(used) / float64(max(allowed, 1)); share > p.limits.ConnectionsShare {
+		severity := Warning
+		if share >= connectionsCritical {
+			severity = Critical
+		}
+		findings = append(findings, Finding{Severity: severity, Problem: fmt.Sprintf("%d of %d connections are in use", used, allowed), Advice: advice})
 	}
-	severity := Warning
-	if share >= connectionsCritical {
-		severity = Critical
+	may, err := p.queries.DoctorConnections(ctx, db.Interval(workerSilence))
+	if err == nil && may.Connections > allowed {
+		findings = append(findings, Finding{
+			Severity: Note, Problem: fmt.Sprintf("%d live workers may open %d connections when they have much to do, and the server allows %d", may.Workers, may.Connections, allowed),
+			Advice: advice,
+		})
 	}
-	return []Finding{{
-		Severity: severity, Problem: fmt.Sprintf("%d of %d connections are in use", used, allowed),
-		Advice: "give the workers smaller pools (pool_max_conns in their URL), put a pooler between, or raise max_connections and restart the server",
-	}}, nil
+	return findings, err
 }
 
 // notifyQueueCritical is the share of the queue of notifications from which on

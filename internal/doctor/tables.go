@@ -42,10 +42,11 @@ func checkDeadRows(ctx context.Context, p *patient) (findings []Finding, err err
 	type table struct {
 		Name       string
 		Dead, Live int64
+		MiB        float64 // without the indexes
 		Vacuumed   *time.Time
 	}
 	rows, err := p.tx.Query(ctx, `
-		select s.relname::text, s.n_dead_tup, s.n_live_tup, greatest(s.last_autovacuum, s.last_vacuum)
+		select s.relname::text, s.n_dead_tup, s.n_live_tup, coalesce(pg_table_size(s.relid), 0) / 1048576.0::float8, greatest(s.last_autovacuum, s.last_vacuum)
 		  from pg_stat_user_tables s
 		  where s.schemaname = $1 and s.n_dead_tup > $2 and s.n_dead_tup > s.n_live_tup
 		  order by s.n_dead_tup desc
@@ -60,7 +61,8 @@ func checkDeadRows(ctx context.Context, p *patient) (findings []Finding, err err
 			vacuumed = "it was last vacuumed at " + t.Vacuumed.UTC().Format(time.RFC3339)
 		}
 		findings = append(findings, Finding{
-			Severity: Warning, Problem: fmt.Sprintf("table %s has %d dead rows and %d live ones; %s", t.Name, t.Dead, t.Live, vacuumed),
+			Severity: Warning, Problem: fmt.Sprintf("table %s has %d dead rows and %d live ones: of its %.1f MiB, the dead ones may have %.1f; %s",
+				t.Name, t.Dead, t.Live, t.MiB, t.MiB*float64(t.Dead)/float64(t.Dead+t.Live), vacuumed),
 			Advice: fmt.Sprintf("see what transactions, prepared-transactions and replication-slots say here; then: vacuum %s.%s; raise autovacuum_max_workers or autovacuum_vacuum_cost_limit if it comes again",
 				p.schema.Name(), t.Name),
 		})

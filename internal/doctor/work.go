@@ -154,9 +154,12 @@ func checkPaused(ctx context.Context, p *patient) (findings []Finding, err error
 		if row.PausedBy != "" {
 			by = " by " + row.PausedBy
 		}
+		name, advice := row.Name, fmt.Sprintf("jobq %ss resume %s", row.What, row.Name)
+		if row.Queue != "" {
+			name, advice = fmt.Sprintf("%s of queue %s", row.Name, row.Queue), fmt.Sprintf("jobq queues resume %s --key %q", row.Queue, row.Name)
+		}
 		findings = append(findings, Finding{
-			Severity: Warning, Problem: fmt.Sprintf("%s %s was paused %s ago%s", row.What, row.Name, seconds(row.PausedSeconds), by),
-			Advice: fmt.Sprintf("jobq %ss resume %s", row.What, row.Name),
+			Severity: Warning, Problem: fmt.Sprintf("%s %s was paused %s ago%s", row.What, name, seconds(row.PausedSeconds), by), Advice: advice,
 		})
 	}
 	return findings, err

@@ -19,6 +19,14 @@ func KeyHead(key monitor.Key, now time.Time) string {
 	return fmt.Sprintf("job %d %s", key.Head, does)
 }
 
+// KeyPause is since when a partition key is paused, by whom and why; empty for one that is not.
+func KeyPause(key monitor.Key, now time.Time) string {
+	if key.PausedAt == nil {
+		return ""
+	}
+	return When(*key.PausedAt, now) + " by " + By(key.PausedBy, key.PauseReason)
+}
+
 // KeyWait is for how long the job of a partition key has waited that has waited longest; "-" where none waits.
 func KeyWait(key monitor.Key, now time.Time) string {
 	if key.OldestRunAt == nil {

@@ -27,6 +27,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return whySuspended(reason, now)
 	case monitor.ReasonKindPaused:
 		return kindPaused(f, now)
+	case monitor.ReasonKeyPaused:
+		return keyPaused(f, now)
 	case monitor.ReasonQueueLimit:
 		return queueLimit(f, now)
 	case monitor.ReasonKeyLimit:

@@ -19,6 +19,12 @@ func kindPaused(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	return "kind " + f.Kind + " is paused" + by(f) + forHowLong(f, now), advice
 }
 
+// keyPaused is about jobs of a partition key that an operator has paused.
+func keyPaused(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	return "the partition key " + f.PartitionKey + " is paused" + by(f) + forHowLong(f, now),
+		fmt.Sprintf("let it go on: jobq queues resume %s --key %s", ShellWord(f.Queue), ShellWord(f.PartitionKey))
+}
+
 // queueLimit is about jobs of a queue that runs as many as its limit allows: more, when
 // the limit was lowered.
 func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {

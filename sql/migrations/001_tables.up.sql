@@ -112,7 +112,7 @@ create index pending_claim_idx on jobq.pending (queue, partition_key, priority, 
 create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
 -- For lists: of the jobs that wait for others (waits), and of those that have failed before (waits is null). One
 -- index for both: each more is opened by every insert.
-create index pending_held_idx on jobq.pending (waits, id) where waits or last_error is not null;
+create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and
@@ -423,14 +423,30 @@ create table jobq.lane_head (
   constraint lane_head_pkey primary key (queue, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
--- Keys that may be ready: a job of theirs came into the line, or ended. Whoever does that adds a
--- row, in the same transaction, and so never waits for a lane; the next claim takes it away.
+-- Keys that may be ready: a job of theirs came into the line, or ended, or they go on. Whoever does that adds a
+-- row, in the same transaction, and so never waits for a lane; the next claim takes it away. A key that
+-- was paused has one with an id below 0: claims take those first, however many others there are (lane_pause).
 create table jobq.lane_hint (
   id    bigint not null generated always as identity,
   queue text   not null,
   key   text   not null,
   constraint lane_hint_pkey primary key (queue, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+-- The partition keys that are paused. A table of its own, since a pause outlives the key's jobs, and its lane.
+create table jobq.paused_key (
+  queue        text        not null,
+  key          text        not null,
+  paused_at    timestamptz not null,
+  paused_by    text        not null,
+  pause_reason text,
+  constraint paused_key_pkey primary key (queue, key),
+  constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
+  constraint "partition_key must be 1 to 255 characters" check (char_length(key) between 1 and 255),
+  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
+);
+-- For jobq doctor, which names those that are paused for long.
+create index paused_key_paused_at_idx on jobq.paused_key (paused_at);
 
 -- One row per worker process.
 create table jobq.worker (
@@ -440,6 +456,7 @@ create table jobq.worker (
   drain_requested_at timestamptz, -- an operator wants it to take no new work, and leave
   process_start bigint, -- in clock ticks since boot, tells a pid from its next use; null where unknown
   pid          integer     not null,
+  connections_max integer, -- how many connections it may open; null: not known
   draining     boolean     not null default false,
   has_room     boolean     not null default false, -- free slots, when it last beat
   present      boolean     not null default false, -- it holds its presence lock

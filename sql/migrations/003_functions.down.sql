@@ -24,6 +24,7 @@ drop function jobq.lane_failed(bigint, bigint);
 drop function jobq.lane_prune(text, text, bigint, integer);
 drop function jobq.lane_told(text, text[], boolean);
 drop function jobq.lane_eat(text, bigint, integer, boolean);
+drop function jobq.lane_pause(text);
 drop function jobq.lane_pick(text, text[], text[], integer, integer);
 drop function jobq.lane_note(text);
 drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);

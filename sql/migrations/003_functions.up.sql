@@ -1599,9 +1599,36 @@ create function jobq.line_priority(of_queue text, kinds text[], below integer) r
       limit 1
   $$;
 
--- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them. readied are the keys
--- of these. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
--- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey and lane_pkey only.
+-- lane_pause makes lanes not ready whose keys were paused since the last claim: the hints of a thousand pauses with each call. It says
+-- whether that is all. From then on, lane_eat and lane_prune keep them so. Only who has its turn in the queue may call it.
+-- Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
+create function jobq.lane_pause(of_queue text) returns boolean
+  language plpgsql
+  as $$
+declare
+  hints_max constant integer := 1000;
+  hints integer;
+begin
+  with eaten as (
+    delete from jobq.lane_hint h
+      where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue and x.id < 0 order by x.id limit hints_max))
+      returning h.key
+  ), stopped as (
+    update jobq.lane l
+      set turn = null, full_limit = null
+      where l.ctid = any(array(
+        select (select x.ctid from jobq.lane x where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null) limit 1)
+          from (select e.key from eaten e group by e.key) k
+          -- It may go on already.
+          where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = k.key limit 1) is not null))
+  )
+  select count(*) into hints from eaten;
+  return hints < hints_max;
+end $$;
+
+-- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
+-- paused keys. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
+-- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
 create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean)
   returns table (hints integer, last_hint bigint, readied text[], fresh text[])
   language plpgsql
@@ -1615,6 +1642,7 @@ begin
     ), k as materialized (
       select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
         from (select e.key from eaten e group by e.key) e
+        where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = e.key limit 1) is null
     ), hinted as (
       insert into jobq.lane as l (queue, key, turn, hinted)
         select of_queue, n.key, n.turn, n.turn
@@ -1749,7 +1777,7 @@ end $$;
 -- a claim costs as much as the lanes it takes from, however many are full. It looks again at
 -- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
--- which nothing runs, is deleted.
+-- which nothing runs, is deleted. The lane of a paused key is neither ready nor full: no claim looks at it until the key goes on.
 --
 -- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
 -- head. A key whose head waits for its retry is left as if it were full.
@@ -1770,7 +1798,7 @@ end $$;
 -- may have slots for it, or its kinds.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1795,6 +1823,7 @@ declare
   q record;
   key_limit integer;
   unheld bigint;
+  pauses boolean; -- of keys, since the last claim
   kinds text[]; -- that are not paused
   kinds_id text;
   eaten record;
@@ -1844,13 +1873,15 @@ begin
   if room is null then
     return;
   end if;
-  select x.unheld into unheld from jobq.lane x where x.queue = of_queue and x.key = '';
+  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null into unheld, pauses
+    from jobq.lane x where x.queue = of_queue and x.key = '';
   if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
-        and not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
+        and not exists (select from jobq.lane_hint x where x.queue = of_queue and x.id > 0) then -- it has no key yet, or none any more
       return;
     end if;
     unheld := 0;
+    pauses := true;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
   select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
@@ -1858,6 +1889,10 @@ begin
     return;
   end if;
   key_limit := q.key_limit;
+  if pauses and not jobq.lane_pause(of_queue) then -- the next call goes on
+    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, (key_limit is not null)::integer]::text, true);
+    return;
+  end if;
   if key_limit is null and unheld is null then
     update jobq.lane l set unheld = 0 where l.queue = of_queue and l.key = '';
   elsif key_limit is not null and unheld is not null and not jobq.lane_note(of_queue) then
@@ -2200,7 +2235,7 @@ end $$;
 -- Each call looks at the hints and lanes of one queue, row_count of each at most: at more of after_queue,
 -- behind after_key and after_hint, or where after_key is '' at the next one. It returns where
 -- it has ended, null for last_queue after the last one. A queue in which a claim has its turn is passed by.
--- Needs lane_pkey, lane_hint_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
   returns table (last_queue text, last_key text, last_hint bigint)
   language plpgsql
@@ -2223,6 +2258,7 @@ begin
     return next;
     return;
   end if;
+  perform jobq.lane_pause(last_queue);
   with eaten as (
     delete from jobq.lane_hint h
       where h.queue = last_queue and h.id = any(array(
@@ -2230,10 +2266,14 @@ begin
           where x.queue = last_queue and x.id > case when after_key = '' then 0 else after_hint end
           order by x.id limit row_count for update skip locked))
       returning h.id, h.key
+  ), due as materialized (
+    select e.key
+      from (select x.key from eaten x group by x.key) e
+      where (select p.key from jobq.paused_key p where p.queue = last_queue and p.key = e.key limit 1) is null
   ), hinted as (
     insert into jobq.lane as l (queue, key, turn, hinted)
       select last_queue, k.key, k.turn, k.turn
-        from (select e.key, nextval('jobq.lane_turn_seq') as turn from eaten e group by e.key) k
+        from (select p.key, nextval('jobq.lane_turn_seq') as turn from due p) k
       on conflict on constraint lane_pkey do update
         set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
         where l.turn is null or l.looks <> '{}'
@@ -2333,9 +2373,9 @@ begin
     limit 1;
 end $$;
 
--- lane_work says whether a queue with a key_order has a job of these kinds, and of a key, that could run now or when another one has
--- ended that runs: not one that waits for the retry of its key's head, or that a failed one stops. It looks at
--- 1,000 keys; of more it takes that to be so. Needs pending_claim_idx, pending_pkey, and what lane_next needs.
+-- lane_work says whether a queue has a job of these kinds, and of a key, that could run now or when another one has ended that runs: not
+-- one whose key is paused and, with a key_order, not one that waits for the retry of its key's head, or that a failed one stops. It looks at
+-- 1,000 keys; of more it takes that to be so. Needs pending_claim_idx, pending_pkey, paused_key_pkey, and what lane_next needs.
 create function jobq.lane_work(of_queue text, of_order text, kinds text[]) returns boolean
   language plpgsql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -2350,9 +2390,16 @@ begin
     if not found then
       return false;
     end if;
-    if exists (
-        select from jobq.lane_next(of_queue, last_key, of_order) n
-          where n.waits is null and (select p.kind from jobq.pending p where p.id = n.job_id limit 1) = any(lane_work.kinds)) then
+    continue when exists (select from jobq.paused_key k where k.queue = of_queue and k.key = last_key);
+    if of_order is null then
+      perform from jobq.pending p
+        where p.queue = of_queue and p.partition_key = last_key and p.position is not null and p.kind = any(lane_work.kinds)
+        order by p.priority, p.position limit 1;
+    else
+      perform from jobq.lane_next(of_queue, last_key, of_order) n
+        where n.waits is null and (select p.kind from jobq.pending p where p.id = n.job_id limit 1) = any(lane_work.kinds);
+    end if;
+    if found then
       return true;
     end if;
   end loop;
@@ -2444,7 +2491,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

@@ -20,11 +20,11 @@ create table jobq.audit (
   action       text        not null,
   target       text,        -- the filter, the queue, the kind, the worker or the schedule
   note         text,
-  change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
+  change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns; of a key: which
   replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise; of what goes on: why it was paused
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export', 'undo',
-    'kind_pause', 'kind_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
+    'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -652,6 +652,52 @@ begin
   return audit;
 end $$;
 
+-- act_key pauses or resumes a partition key of a queue. It returns the audit row's id, or null when the key was paused, or not paused,
+-- already; and whether a job of the key is in the line now. What runs goes on. A key of which nobody knows yet can be paused: its first job then
+-- waits. Claims hear of it by a hint, and so does it hold up none and wait for none: see lane_pause and lane_eat.
+create function jobq.act_key(actor text, action text, queue text, key text, note text)
+  returns table (audit bigint, has_jobs boolean)
+  language plpgsql
+  as $$
+declare
+  was text; -- the reason for a pause that ends
+  problem text := case
+    when action is null or action not in ('key_pause', 'key_resume') then
+      format('action must be key_pause or key_resume, not %s', coalesce(left(action, 100), 'null'))
+    when queue is null or char_length(queue) not between 1 and 128 then
+      format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
+    when key is null or char_length(key) not between 1 and 255 then
+      format('partition_key must be 1 to 255 characters, not %s', coalesce(char_length(key)::text, 'null'))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if act_key.action = 'key_pause' then
+    insert into jobq.paused_key (queue, key, paused_at, paused_by, pause_reason)
+      values (act_key.queue, act_key.key, clock_timestamp(), act_key.actor, act_key.note)
+      on conflict on constraint paused_key_pkey do nothing;
+  else
+    delete from jobq.paused_key k where k.queue = act_key.queue and k.key = act_key.key returning k.pause_reason into was;
+  end if;
+  if found then
+    if act_key.action = 'key_pause' then
+      insert into jobq.lane_hint (id, queue, key) overriding system value
+        values (-nextval('jobq.lane_hint_id_seq'), act_key.queue, act_key.key);
+    else
+      perform jobq.lane_come(act_key.queue, array[act_key.key]);
+      perform jobq.wake('work', act_key.queue);
+    end if;
+    audit := jobq.audit_begin(act_key.actor, act_key.action, act_key.queue, act_key.note, jsonb_build_object('partition_key', act_key.key));
+    update jobq.audit a set replaced = jsonb_build_object('pause_reason', was) where a.id = audit and was is not null;
+  end if;
+  perform from jobq.pending p where p.queue = act_key.queue and p.partition_key = act_key.key and p.position is not null
+    order by p.priority, p.position limit 1;
+  has_jobs := found;
+  return next;
+end $$;
+
 -- kinds_crashed takes into account that runs of these kinds were lost, since their
 -- workers stopped responding: the run of kinds[i] was claimed at claimed[i]. A kind that
 -- has crashed workers quarantine_crashes times in a row is paused, and returned.
@@ -1113,7 +1159,7 @@ begin
     'it is gone');
 end $$;
 
--- undo_whole takes back an action that was on no job: on a queue, a kind, or on the
+-- undo_whole takes back an action that was on no job: on a queue, a kind, a partition key, or on the
 -- settings. It must have been the last thing done to them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
   language plpgsql
@@ -1123,6 +1169,8 @@ declare
 begin
   if undone.action in ('kind_pause', 'kind_resume') then
     perform from jobq.kind k where k.name = undone.target for update;
+  elsif undone.action in ('key_pause', 'key_resume') then
+    perform from jobq.paused_key k where k.queue = undone.target and k.key = undone.change ->> 'partition_key' for update;
   elsif undone.target is null then
     perform from jobq.setting for update; -- nobody changes them from here on
   else
@@ -1134,6 +1182,7 @@ begin
       and case
         when undone.action = 'settings' then a.action = 'settings'
         when undone.action in ('kind_pause', 'kind_resume') then a.action in ('kind_pause', 'kind_resume')
+        when undone.action in ('key_pause', 'key_resume') then a.action in ('key_pause', 'key_resume') and a.change = undone.change
         else a.action in ('pause', 'resume') end
     order by a.id
     limit 1;
@@ -1141,6 +1190,9 @@ begin
     raise sqlstate 'JQ003' using message = case
       when undone.action in ('kind_pause', 'kind_resume') then
         format('kind %s has been %s meanwhile, by action %s', undone.target, case later.action when 'kind_pause' then 'paused' else 'resumed' end, later.id)
+      when undone.action in ('key_pause', 'key_resume') then
+        format('key %s of queue %s has been %s meanwhile, by action %s', undone.change ->> 'partition_key', undone.target,
+          case later.action when 'key_pause' then 'paused' else 'resumed' end, later.id)
       when undone.target is null then format('the settings have been changed meanwhile, by action %s', later.id)
       when undone.action = 'settings' then format('the settings of queue %s have been changed meanwhile, by action %s', undone.target, later.id)
       else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
@@ -1150,6 +1202,9 @@ begin
     when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, coalesce(undone.replaced ->> 'pause_reason', 'undo'));
     when 'kind_pause' then perform jobq.act_kind(actor, 'kind_resume', undone.target, 'undo');
     when 'kind_resume' then perform jobq.act_kind(actor, 'kind_pause', undone.target, coalesce(undone.replaced ->> 'pause_reason', 'undo'));
+    when 'key_pause' then perform jobq.act_key(actor, 'key_resume', undone.target, undone.change ->> 'partition_key', 'undo');
+    when 'key_resume' then
+      perform jobq.act_key(actor, 'key_pause', undone.target, undone.change ->> 'partition_key', coalesce(undone.replaced ->> 'pause_reason', 'undo'));
     when 'settings' then
       if undone.target is null then
         perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,
@@ -1206,7 +1261,7 @@ begin
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undoing.id is null then
-    if undone.action in ('pause', 'resume', 'kind_pause', 'kind_resume', 'settings') then
+    if undone.action in ('pause', 'resume', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'settings') then
       perform jobq.undo_whole(undo.actor, undone);
     elsif undone.action like 'schedule\_%' then
       perform jobq.schedule_undo(undo.actor, undone);
@@ -1289,6 +1344,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
+  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
   jobq.export_first, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

@@ -106,7 +106,7 @@ end $$;
 
 -- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form
 -- one line for each partition key and priority: of a line, the first job is the one that waits for longest, but for some that came back.
--- Keys that their limit or order holds are left out.
+-- Keys that are paused, or that their limit or order holds, are left out.
 --
 -- Example: a queue has jobs of two priorities without a key, and of the keys a, which is full, and b.
 --
@@ -118,7 +118,7 @@ end $$;
 -- Of jobs without a key it looks at the lines_max least urgent priorities. Of keys it looks at as many lines, in the order of the index. If there may be
 -- more of them, it also looks at lines_max keys that may have a job to be claimed, those that have had no turn for longest, and at their most and least urgent
 -- priority. Keys that have jobs and no turn yet, as no claim has been made since, are not among these. So it costs the same however
--- many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, and what key_held needs.
+-- many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, paused_key_pkey, and what key_held needs.
 create function jobq.line_heads(of_queue text, lines_max integer)
   returns table (key text, priority smallint, "position" bigint, since timestamptz)
   language plpgsql stable rows 10
@@ -159,7 +159,8 @@ begin
     end if;
     exit when looked = lines_max;
     if head.partition_key <> at_key then
-      held := q.key_limit is not null and jobq.key_held(of_queue, head.partition_key, q.key_limit, q.key_order);
+      held := exists (select from jobq.paused_key k where k.queue = of_queue and k.key = head.partition_key)
+        or q.key_limit is not null and jobq.key_held(of_queue, head.partition_key, q.key_limit, q.key_order);
       at_key := head.partition_key;
     end if;
     at_priority := head.priority;
@@ -171,7 +172,8 @@ begin
     end if;
   end loop;
   for lane_key in select l.key from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit lines_max loop
-    continue when lane_key <= at_key; -- it was looked at
+    continue when lane_key <= at_key -- it was looked at
+      or exists (select from jobq.paused_key k where k.queue = of_queue and k.key = lane_key); -- and no claim has been made since
     least_urgent := null;
     loop
       select p.partition_key, p.priority, p.position, greatest(p.run_at, p.created_at) as since into head
@@ -221,7 +223,7 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
 -- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint). Both stop at keys_max + 1, and
 -- neither is there where more than 10,000 hints are to be read. Of a job without a key they are
--- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx and lane_hint_pkey only.
+-- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey and paused_key_pkey only.
 --
 -- Example: the keys a and b have their turns. Jobs of c and d have come since. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
@@ -237,11 +239,11 @@ begin
   if of_key = '' then
     return jsonb_build_object('keys_take_turns',
       exists (select from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit 1)
-      or exists (select from jobq.lane_hint h where h.queue = of_queue order by h.id limit 1));
+      or exists (select from jobq.lane_hint h where h.queue = of_queue and h.id > 0 order by h.id limit 1));
   end if;
   if own is null then
     select count(*), array_agg(distinct h.key) into hints, hinted
-      from (select x.key from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max + 1) h;
+      from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id > 0 order by x.id limit hints_max + 1) h;
     if hints > hints_max or not coalesce(of_key = any(hinted), false) then
       return jsonb_build_object('partition_key', of_key);
     end if;
@@ -254,6 +256,7 @@ begin
     'keys_new', (select count(*) from (
       select from unnest(hinted) as k(key)
         where k.key <> of_key and not exists (select from jobq.lane l where l.queue = of_queue and l.key = k.key and l.turn is not null)
+          and not exists (select from jobq.paused_key p where p.queue = of_queue and p.key = k.key)
         limit keys_max + 1) new));
 end $$;
 
@@ -279,6 +282,7 @@ declare
   keys_max constant bigint := 1000;
   q jobq.queue;
   paused_kind jobq.kind;
+  paused_key jobq.paused_key;
   running bigint; -- where that is limited
   throttled_until timestamptz;
   key_runs bigint[]; -- where that is limited
@@ -306,6 +310,12 @@ begin
     found_one := true;
     return query select 'kind_paused', jsonb_build_object('kind', job_kind, 'since', paused_kind.paused_at, 'by', paused_kind.paused_by,
       'note', paused_kind.pause_reason, 'crashes', nullif(paused_kind.crashes, 0));
+  end if;
+  select x.* into paused_key from jobq.paused_key x where x.queue = job_queue and x.key = job_key;
+  if found then
+    found_one := true;
+    return query select 'key_paused', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'since', paused_key.paused_at, 'by', paused_key.paused_by,
+      'note', paused_key.pause_reason);
   end if;
 
   table_locked := jobq.why_table_locked('{ShareLock,ShareRowExclusiveLock,ExclusiveLock}');

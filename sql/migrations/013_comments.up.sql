@@ -169,6 +169,13 @@ comment on column jobq.kind.paused_at is 'Since when no job of it is claimed; nu
 comment on column jobq.kind.paused_by is 'Who paused it; jobq: a quarantine.';
 comment on column jobq.kind.pause_reason is 'And why.';
 
+comment on table jobq.paused_key is 'Partition keys of queues that are paused. Change them with jobq.act_key.';
+comment on column jobq.paused_key.queue is 'The queue.';
+comment on column jobq.paused_key.key is 'The partition key.';
+comment on column jobq.paused_key.paused_at is 'Since when no job of it is claimed.';
+comment on column jobq.paused_key.paused_by is 'Who paused it.';
+comment on column jobq.paused_key.pause_reason is 'And why.';
+
 comment on table jobq.worker is 'Processes that run jobs: a row for each, while it lives and for a while after.';
 comment on column jobq.worker.id is 'Its name, which leases have as their owner.';
 comment on column jobq.worker.started_at is 'When it began.';
@@ -176,6 +183,7 @@ comment on column jobq.worker.heartbeat_at is 'When it last said that it lives, 
 comment on column jobq.worker.drain_requested_at is 'When somebody asked it to finish and leave; null: nobody did.';
 comment on column jobq.worker.process_start is 'With pid and boot_id, tells the process from later ones; null: not known.';
 comment on column jobq.worker.pid is 'Of the process.';
+comment on column jobq.worker.connections_max is 'How many connections to the server it may open; null: not known, as behind a pooler.';
 comment on column jobq.worker.draining is 'Whether it takes no new jobs.';
 comment on column jobq.worker.has_room is 'Whether it had free slots.';
 comment on column jobq.worker.present is 'Whether it holds a lock that says it is there.';
@@ -274,7 +282,7 @@ comment on table jobq.unique_key is 'Unique keys that are taken, and the jobs th
 comment on table jobq.throttle is 'How far queues with a rate have used it.';
 comment on table jobq.lane is 'Partition keys that have jobs: whose turn it is, and what they hold.';
 comment on table jobq.lane_head is 'The job of each partition key that was claimed last, in queues with a strict order.';
-comment on table jobq.lane_hint is 'Partition keys that a claim is to look at.';
+comment on table jobq.lane_hint is 'Partition keys that a claim is to look at; ids below 0: that were paused.';
 comment on table jobq.event is 'What janitors and starting workers saw and did, for people.';
 comment on table jobq.stat is 'Sums by minute: read jobq.stats.';
 comment on table jobq.stat_delta is 'What is yet to be added to jobq.stat.';
@@ -330,6 +338,7 @@ begin
         ('why', 'Why a job does not run: a row for each reason.'),
         ('act_queue_set', 'Changes settings of a queue; returns the number of the action, or null if nothing changed.'),
         ('act_kind', 'Pauses a kind, or lets it go on; returns the number of the action, or null if nothing changed.'),
+        ('act_key', 'Pauses a partition key of a queue, or lets it go on; returns the number of the action, null if nothing changed, and whether a job of it is available.'),
         ('act_settings', 'Changes settings of the whole schema; returns the number of the action, or null if nothing changed.'),
         ('error_pattern', 'What errors of the same cause have in common: # for numbers, ids and addresses.'),
         ('parents', 'The jobs for which a job waits or has waited.'),

@@ -40,6 +40,12 @@ select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
 -- name: KindAct :one
 select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(kind)::text, sqlc.narg(note)::text), 0)::bigint as audit;
 
+-- KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was nothing to do.
+-- Needs paused_key_pkey and pending_claim_idx.
+-- name: KeyAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
+  from jobq.act_key(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.narg(note)::text) a;
+
 -- QueueKnown says whether there is a sign of a queue of that name. Needs
 -- pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one

@@ -91,19 +91,24 @@ select d.name::text as name
   where d.used
   order by d.name;
 
--- DoctorPaused is every queue and kind that has been paused for longer than the age, and
--- every kind that is in quarantine, which no person has paused.
+-- DoctorPaused is every queue, kind and partition key that has been paused for longer than the age, and
+-- every kind that is in quarantine, which no person has paused. Of the keys, those that have been paused for longest.
+-- Needs paused_key_paused_at_idx.
 -- name: DoctorPaused :many
-select p.what::text as what, p.name::text as name, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
+select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text as queue, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
     coalesce(p.paused_by, '')::text as paused_by
   from (
-    select 'queue' as what, q.name, q.paused_at, q.paused_by from jobq.queue q
+    select 'queue' as what, q.name, null as queue, q.paused_at, q.paused_by from jobq.queue q
       where q.paused_at < statement_timestamp() - sqlc.arg(age)::interval
     union all
-    select 'kind', k.name, k.paused_at, k.paused_by from jobq.kind k
+    select 'kind', k.name, null, k.paused_at, k.paused_by from jobq.kind k
       where k.paused_at < statement_timestamp() - sqlc.arg(age)::interval or k.paused_by = 'jobq'
+    union all
+    (select 'key', k.key, k.queue, k.paused_at, k.paused_by from jobq.paused_key k
+      where k.paused_at < statement_timestamp() - sqlc.arg(age)::interval
+      order by k.paused_at limit 100)
   ) p
-  order by p.what desc, p.name
+  order by p.what desc, p.queue, p.name
   limit 100;
 
 -- DoctorWorkers counts the live workers of each version.
@@ -113,3 +118,10 @@ select w.version, count(*)::bigint as workers
   where w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
   group by w.version
   order by w.version;
+
+-- DoctorConnections counts the live workers of which it is known how many connections they may open,
+-- and these.
+-- name: DoctorConnections :one
+select count(*)::bigint as workers, coalesce(sum(w.connections_max), 0)::bigint as connections
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval and w.connections_max is not null;

@@ -1,15 +1,15 @@
--- KeyList is the partition keys of a queue of which jobs are in the line, or run: the first
+-- KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused: the first
 -- row_count from the one after after_key on. Those without such jobs that claims have yet to forget are among them, with
 -- zeros: who pages goes on after the last row, whatever it is. It counts what is in the line of a key
 -- up to available_max, and says since when the one of these could have run that has waited longest.
 --
 -- What runs is counted as a claim counts it: with a limit of the keys, by what their lanes hold.
 -- Without one nobody knows which keys run. Then it looks at the run_max jobs of the queue that were claimed first, and more_run
--- says that there were others.
+-- says that there were others. Without a key there is one row, whose key is empty, for more_run.
 --
 -- Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
 -- see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
--- Needs pending_claim_idx, lane_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
+-- Needs pending_claim_idx, lane_pkey, paused_key_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
 -- name: KeyList :many
 with recursive line as (
   (select p.partition_key as key, 1 as number
@@ -30,6 +30,12 @@ with recursive line as (
     where l.queue = sqlc.arg(queue)::text and l.key > sqlc.arg(after_key)::text
     order by l.key
     limit sqlc.arg(row_count)::integer
+), paused as materialized (
+  select k.key, k.paused_at, k.paused_by, k.pause_reason
+    from jobq.paused_key k
+    where k.queue = sqlc.arg(queue)::text and k.key > sqlc.arg(after_key)::text
+    order by k.key
+    limit sqlc.arg(row_count)::integer
 ), setting as materialized (
   select max(q.key_limit) as key_limit, max(q.key_order) as key_order from jobq.queue q where q.name = sqlc.arg(queue)::text
 ), held as materialized (
@@ -48,20 +54,22 @@ with recursive line as (
     from (
       select l.key from line l where l.key is not null
       union select l.key from laned l
+      union select p.key from paused p
       union select r.key from runs r
     ) n
     order by n.key
     limit sqlc.arg(row_count)::integer
 )
-select k.key::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
+select coalesce(k.key, '')::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
     (coalesce(r.running, 0) + o.running)::bigint as running,
     coalesce(s.key_limit, 0)::integer as key_limit,
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
+    p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
     (coalesce((select max(x.jobs) from held x), 0) > sqlc.arg(run_max)::bigint)::boolean as more_run
-  from page k
-  cross join setting s
+  from setting s
+  left join page k on true
   cross join lateral (
     select count(*) as available, min(x.run_at) as oldest_run_at
       from (
@@ -73,6 +81,7 @@ select k.key::text as key, a.available::bigint as available, a.oldest_run_at::ti
       ) x
   ) a
   left join runs r on r.key = k.key
+  left join paused p on p.key = k.key
   cross join lateral (
     select count(*) as running, min(x.id) as first
       from (select l.held_leases, l.held_slots from jobq.lane l

@@ -100,11 +100,11 @@ with looked as materialized (
     order by r.finished_at desc, r.id desc
     limit sqlc.arg(row_count)::integer
 ), again as materialized (
-  select a.id, a.queue, a.kind, a.attempts, a.last_error
+  select a.id, a.queue, a.kind, a.last_error
     from (
-      select p.id, p.queue, p.kind, p.attempts, p.last_error, p.waits
+      select p.id, p.queue, p.kind, p.last_error, p.waits
         from jobq.pending p
-        where p.waits or p.last_error is not null
+        where p.waits or p.attempts > 0 and p.last_error is not null
         order by p.waits desc, p.id desc -- those that do not wait for others have a null, and are first
         limit sqlc.arg(row_count)::integer
     ) a
@@ -114,7 +114,7 @@ with looked as materialized (
     from (
       select x.id, x.queue, x.kind, x.last_error, x.finished_at, 1 as failed, 0 as retrying from looked x where x.state = 'failed'
       union all
-      select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x where x.attempts > 0
+      select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x
     ) l
     where (sqlc.arg(queue)::text = '' or l.queue = sqlc.arg(queue)::text) and (sqlc.arg(kind)::text = '' or l.kind = sqlc.arg(kind)::text)
     group by l.queue, l.kind, l.last_error

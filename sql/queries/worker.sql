@@ -7,8 +7,8 @@
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
-    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
       sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
       sqlc.arg(programs))
     on conflict (id) do update
@@ -21,7 +21,7 @@ select n.name::text as queue,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
     (q.key_limit is not null or exists (select from jobq.lane x where x.queue = n.name)
-      or exists (select from jobq.lane_hint x where x.queue = n.name))::boolean as has_keys,
+      or exists (select from jobq.lane_hint x where x.queue = n.name and x.id > 0))::boolean as has_keys,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
         and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,

@@ -32,6 +32,8 @@ type Writer interface {
 	Bulk(ctx context.Context, params operator.BulkParams) (operator.BulkProgress, error)
 	PauseQueue(ctx context.Context, name, reason string) (operator.QueueActed, error)
 	ResumeQueue(ctx context.Context, name string) (operator.QueueActed, error)
+	PauseKey(ctx context.Context, queue, key, reason string) (operator.KeyActed, error)
+	ResumeKey(ctx context.Context, queue, key string) (operator.KeyActed, error)
 	PauseSchedule(ctx context.Context, name, reason string) (auditID int64, err error)
 	ResumeSchedule(ctx context.Context, name string) (auditID int64, err error)
 	RemoveSchedule(ctx context.Context, name string) (auditID int64, err error)
@@ -76,8 +78,11 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 		}
 	}
 	pause := p.pauseAction(selected.Queue)
-	if selected.Schedule != nil {
+	switch {
+	case selected.Schedule != nil:
 		pause = p.pauseScheduleAction(*selected.Schedule)
+	case selected.Keys != nil:
+		pause = p.pauseKeyAction(*selected.Keys)
 	}
 	return map[string]screen.Action{
 		command.Requeue: act(jobq.ActionRequeue, noRequeue),
@@ -116,6 +121,10 @@ func (p *Part) Update(msg tea.Msg) tea.Msg {
 		return p.pause(msg)
 	case queueActed:
 		return p.queueChanged(msg)
+	case pauseKey:
+		return p.pauseKeyNow(msg)
+	case keyActed:
+		return p.keyChanged(msg)
 	case pauseSchedule:
 		return p.pauseScheduleNow(msg)
 	case scheduleActed:

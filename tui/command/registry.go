@@ -142,7 +142,7 @@ func actionCommands() []*Command {
 		{ID: Edit, Drawn: true, Keys: []string{"e"}, Title: "edit", Help: "Change a job that waits, in your editor", Screens: onBoth, Class: Reversible},
 		{ID: Clone, Drawn: true, Keys: []string{"C"}, Help: "Make a new job like this one, in your editor", Screens: onBoth, Class: Reversible},
 		{ID: Delete, Keys: []string{"D"}, Title: "Delete", Help: "Delete the job with its history", Screens: onBoth, Class: Destructive},
-		{ID: Pause, Keys: []string{"p"}, Title: "pause", Help: "Pause the queue or the schedule and say why, or let it go on", Screens: onPausable, Class: Reversible},
+		{ID: Pause, Keys: []string{"p"}, Title: "pause", Help: "Pause the queue, the partition key or the schedule and say why, or let it go on", Screens: onPausable, Class: Reversible},
 		{ID: RunNow, Keys: []string{"t"}, Title: "run now", Help: "Add the job of the schedule now, also when it is paused", Screens: onSchedules, Class: Reversible},
 		{ID: Remove, Keys: []string{"D"}, Title: "Remove", Help: "Forget the schedule; jobs that it has added stay", Screens: onSchedules, Class: Destructive},
 		{ID: Drain, Keys: []string{"d"}, Title: "drain", Help: "Ask the worker to take no new jobs, and to stop when those it has are finished", Screens: onWorkers, Class: Destructive},

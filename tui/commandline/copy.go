@@ -63,6 +63,10 @@ func (p Program) Items(at screen.Name, selected screen.Selection, lastEdit strin
 		items = append(items, command("jobs", "list "+format.ShellWord(filter.Equal("queue", q.Name).String())),
 			command("pause", "queues pause "+name), command("resume", "queues resume "+name))
 	}
+	if keys := selected.Keys; keys != nil && keys.Key != nil {
+		name := format.ShellWord(keys.Queue) + " --key " + format.ShellWord(keys.Key.Key)
+		items = append(items, command("pause key", "queues pause "+name), command("resume key", "queues resume "+name))
+	}
 	return append(items, command("frame", "tui --print overview --size 80x24"))
 }
 

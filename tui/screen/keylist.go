@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -112,6 +113,15 @@ func (l *keyList) turn(after string, toEnd bool) {
 	l.setHeight(l.top, height)
 }
 
+// selected is the key under the cursor.
+func (l *keyList) selected() *KeySelection {
+	selection := &KeySelection{Queue: l.queue}
+	if l.Len() > 0 {
+		selection.Key = &l.keys()[l.at()]
+	}
+	return selection
+}
+
 // actions are the moves, and to open the jobs of the key.
 func (l *keyList) actions() map[string]Action {
 	end := func(by int) func() tea.Msg { return func() tea.Msg { return l.table.move(by * l.Len()) } }
@@ -141,7 +151,7 @@ func (l *keyList) view(limits string) View {
 		return View{Lines: append(lines, l.Paint.Rule(l.cells, title), "  "+l.waiting(data.Keys)), Cursor: -1}
 	}
 	columns := widget.ColumnsFor([]widget.Column{
-		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 5, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Left("HEAD", 0, 0),
+		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 6, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Left("WAITS FOR", 0, 0),
 	}, l.cells-2, 20)
 	lines = append(lines, l.Paint.Rule(l.cells, title+" "+l.position()), l.Paint.Header(columns, l.cells))
 	if l.Len() == 0 {
@@ -153,7 +163,7 @@ func (l *keyList) view(limits string) View {
 		key := l.keys()[i]
 		lines = append(lines, l.Paint.Row(columns, l.cells, l.marks(i == l.at()), map[string]string{
 			"KEY": widget.Clean(key.Key), "STATE": l.state(key), "AVAIL": format.CappedAt(key.Available, monitor.KeyAvailableMax),
-			"RUN": format.Number(key.Running), "OLDEST": format.KeyWait(key, now), "HEAD": format.KeyHead(key, now),
+			"RUN": format.Number(key.Running), "OLDEST": format.KeyWait(key, now), "WAITS FOR": widget.Clean(waitsFor(key, now)),
 		}))
 	}
 	return View{Lines: lines, Cursor: l.cursor()}
@@ -187,7 +197,7 @@ func (l *keyList) none() string {
 	if l.after != "" || l.known.Next != "" {
 		return "none here"
 	}
-	return "no job with a partition key is available or runs"
+	return "no job with a partition key is available or runs, and none is paused"
 }
 
 // state is that of the key, in the style that it deserves.
@@ -195,10 +205,18 @@ func (l *keyList) state(key monitor.Key) string {
 	switch {
 	case key.State == monitor.KeyHeld && key.HeadState == "failed":
 		return l.Paint.Alarm.Render(string(key.State))
-	case key.State == monitor.KeyHeld:
+	case key.State == monitor.KeyHeld, key.State == monitor.KeyPaused:
 		return l.Paint.Warn.Render(string(key.State))
 	}
 	return string(key.State)
+}
+
+// waitsFor is what the key waits for: whoever has paused it, or its head. Empty for nothing.
+func waitsFor(key monitor.Key, now time.Time) string {
+	if key.PausedAt != nil {
+		return "paused " + format.KeyPause(key, now)
+	}
+	return format.KeyHead(key, now)
 }
 
 // told is the page in words.
@@ -213,8 +231,8 @@ func (l *keyList) told(limits string) []string {
 		if key.OldestRunAt != nil {
 			text += ", the oldest has waited for " + format.KeyWait(key, now)
 		}
-		if head := format.KeyHead(key, now); head != "" {
-			text += ", " + head
+		if waits := waitsFor(key, now); waits != "" {
+			text += ", " + widget.Clean(waits)
 		}
 		lines = append(lines, toldRow(i, l.Len(), i == l.at(), text))
 	}

@@ -91,7 +91,7 @@ func (s *QueueList) Selected() Selection {
 	if s.keys.queue == "" {
 		return s.queueTable.Selected()
 	}
-	selection := Selection{Noun: "keys", Rows: func() []json.RawMessage { return encoded(s.keys.keys()) }}
+	selection := Selection{Noun: "keys", Rows: func() []json.RawMessage { return encoded(s.keys.keys()) }, Keys: s.keys.selected()}
 	if q := s.opened(); q.Name != "" {
 		selection.Queue = &q
 	}

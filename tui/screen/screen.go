@@ -82,6 +82,7 @@ type Selection struct {
 	Job      *jobq.Job         // the same with its args, where they are known
 	Steps    []monitor.Step    // the last ones of that job, where they are known
 	Queue    *monitor.Queue
+	Keys     *KeySelection // of the queue that is open
 	Worker   *monitor.Worker
 	Schedule *monitor.Schedule
 	Entry    *monitor.AuditEntry
@@ -94,6 +95,12 @@ type Selection struct {
 	Rows    func() []json.RawMessage
 	Noun    string
 	Columns []string
+}
+
+// KeySelection is one of the partition keys of a queue.
+type KeySelection struct {
+	Queue string
+	Key   *monitor.Key // nil for none
 }
 
 // AllMatching is a selection by filter: what it meant when it was made.
