@@ -21,7 +21,8 @@ type Client struct {
 	schema  *db.Schema
 	queries *db.Queries
 	waiters *await.Waiters
-	codec   Codec // nil for none
+	codec   Codec           // nil for none
+	listen  *pgxpool.Config // nil: as the pool
 
 	middleware []EnqueueMiddleware // nil for none
 }
@@ -29,7 +30,7 @@ type Client struct {
 // Sessions says whether each connection of the pool has a session of the server
 // to itself. A pooler such as PgBouncer in transaction mode shares sessions: then
 // jobq prepares no statements, listens to nothing, and its workers and janitors
-// take no lock that outlives a transaction.
+// take no lock that outlives a transaction; but see [Config].Listen.
 type Sessions = db.Sessions
 
 // What can be said of sessions.
@@ -47,6 +48,13 @@ type Config struct {
 	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
+	// Listen says how to connect for notifications where the pool leads through a pooler
+	// that shares sessions: past it, to the same database. Make it with pgxpool.ParseConfig;
+	// its hooks are called as the pool's are, and it is copied. Workers, Wait and
+	// monitor.Watch listen there, on one connection each, and do all else on the pool; the
+	// janitor that leads has its connection there. Default nil: these connections are made as
+	// the pool's are.
+	Listen *pgxpool.Config
 	// Codec encodes the args of jobs that the client adds, and the checkpoints, results and steps
 	// of its workers, before they are stored, and decodes them for handlers and for Get.
 	// Package keyring has one that encrypts. Default nil: all is stored as it is.
@@ -74,9 +82,16 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
+	var listen *pgxpool.Config
+	if config.Listen != nil {
+		if config.Listen.ConnConfig == nil {
+			return nil, errors.New("jobq client: Listen must be made with pgxpool.ParseConfig")
+		}
+		listen = config.Listen.Copy()
+	}
 	return &Client{
-		pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema),
-		codec: config.Codec, middleware: slices.Clone(config.Middleware),
+		pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, listen, schema),
+		codec: config.Codec, listen: listen, middleware: slices.Clone(config.Middleware),
 	}, nil
 }
 
@@ -85,9 +100,13 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 // changed are no error as long as they are compatible: see docs/upgrade.md. Where the pool prepares
 // statements, it also finds out whether that is safe: see [Config].Sessions. A
 // client that was never checked learns it from its first statement that fails,
-// and sends that one again.
+// and sends that one again. It is an error, too, when [Config].Listen leads to another
+// database than the pool, and none when it leads nowhere for now.
 func (c *Client) Check(ctx context.Context) error {
 	if err := db.CheckVersion(ctx, c.pool, c.schema); err != nil {
+		return err
+	}
+	if err := db.CheckListen(ctx, c.listen, c.pool); err != nil {
 		return err
 	}
 	if !db.NamesStatements(c.pool.Config().ConnConfig) {
@@ -105,6 +124,10 @@ func (c *Client) Pool() *pgxpool.Pool { return c.pool }
 // Sessions is what the client was told of sessions, or SessionsShared when it has
 // found out since that they are.
 func (c *Client) Sessions() Sessions { return c.schema.Sessions() }
+
+// Listen is how to connect for notifications, as [Config].Listen said; nil for as the pool
+// does. Do not change it.
+func (c *Client) Listen() *pgxpool.Config { return c.listen }
 
 // Codec is what encodes the client's jobs; nil for nothing.
 func (c *Client) Codec() Codec { return c.codec }

@@ -165,6 +165,44 @@ func TestWaitWithoutNotifications(t *testing.T) {
 	require.Zero(t, sent.count("AwaitEnd"))
 }
 
+// Where the pool leads through a pooler and the client has a way past it for
+// notifications, waits are announced, and one connection listens.
+func TestWaitPastAPooler(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	direct := pgtest.URL(t)
+	listen, err := pgxpool.ParseConfig(direct)
+	require.NoError(t, err)
+	pooled := pgtest.StartPgBouncer(t, direct, map[string]string{"pool_mode": "transaction"}).URL(t, direct)
+	client, err := jobq.NewClient(pgtest.Connect(t, pooled), &jobq.Config{Listen: listen})
+	require.NoError(t, err)
+	require.NoError(t, client.Check(ctx))
+	pool := pgtest.Connect(t, direct)
+	t.Cleanup(func() { awaitForgotten(t, pool) })
+	for range 2 { // the second one knows that notifications arrive
+		id := jobtest.Enqueue(t, client, nil)
+		answer := wait(ctx, client, id)
+		awaitCount(t, pool, 1, awaitedRows+" where job_id = $1", id)
+		_, err = client.Cancel(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, jobq.StateCancelled, receive(t, answer, "the end").State)
+	}
+}
+
+// A way to listen must have been made by pgxpool, and lead to the pool's database.
+func TestRefusedListen(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	_, err := jobq.NewClient(pool, &jobq.Config{Listen: &pgxpool.Config{}})
+	require.ErrorContains(t, err, "pgxpool.ParseConfig")
+	listen, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	client, err := jobq.NewClient(pool, &jobq.Config{Listen: listen})
+	require.NoError(t, err)
+	require.NotSame(t, listen, client.Listen())
+	require.ErrorContains(t, client.Check(context.Background()), "does not lead to the pool's database")
+}
+
 // While the server is away, who waits goes on to wait; what ends afterwards is heard of,
 // although the server has forgotten who waits. Who no longer wants to leaves.
 func TestWaitOutlivesTheServer(t *testing.T) {

@@ -12,6 +12,11 @@ func LookAtTablesEvery(every time.Duration) func(*Janitor) {
 	return func(j *Janitor) { j.tablesEvery = every }
 }
 
+// WayRetry makes a janitor try sooner again to get past a pooler.
+func WayRetry(every time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.wayRetry = every }
+}
+
 // ChoreTimes makes a janitor's chores rest and end sooner: the limit of each, the
 // rests after failures, and how long one that is done rests; 0 leaves it.
 func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {

@@ -37,7 +37,7 @@ type Mode string
 const (
 	// Leader elects one janitor of all by a session lock, held on the very
 	// connection that does the work. Behind a pooler that shares sessions, which
-	// it notices, it is Any.
+	// it notices, that is one by jobq.Config.Listen; without that, the mode is Any.
 	Leader Mode = "leader"
 	// Any lets whichever comes first do each pass, by a lock that ends with the
 	// pass's transaction. It works through PgBouncer; scheduled jobs may start
@@ -111,6 +111,16 @@ type Config struct {
 // errShared ends an attempt to lead, before it has left anything in the session.
 var errShared = errors.New("the leader's session is shared by a pooler")
 
+// errNoWay ends an attempt to lead by Config.Listen of the client.
+var errNoWay = errors.New("the way past the pooler is closed")
+
+const (
+	// wayTimeout is how long a janitor tries to get past the pooler, and wayRetry how long
+	// it takes turns before it tries again.
+	wayTimeout = 5 * time.Second
+	wayRetry   = time.Minute
+)
+
 // complete fills in defaults and refuses what cannot work.
 func (c *Config) complete() error {
 	c.Mode = cmp.Or(c.Mode, Leader)
@@ -141,7 +151,8 @@ type Janitor struct {
 	schema  *db.Schema
 	log     *slog.Logger
 	leading atomic.Bool
-	pooled  atomic.Bool // sessions are shared, or may be
+	pooled  atomic.Bool // there is no leader: sessions are shared, or may be, and no way leads past that
+	noWay   bool        // the way past the pooler was closed the last time; of the goroutine of Run
 	own     atomic.Pointer[pgxpool.Pool]
 
 	ticker     *ticker
@@ -149,6 +160,7 @@ type Janitor struct {
 	choreTimes choreTimes
 	// tablesEvery is tablesEvery; tests shorten it.
 	tablesEvery time.Duration
+	wayRetry    time.Duration // likewise
 	choresWake  chan struct{} // of size 1; said when this janitor becomes the leader
 	tally       tally
 	telling     sync.Mutex // held while Config.OnEvent runs
@@ -160,7 +172,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, choresWake: make(chan struct{}, 1)}
+	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, wayRetry: wayRetry, choresWake: make(chan struct{}, 1)}
 	j.ticker = newTicker(j)
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
@@ -244,11 +256,15 @@ func (j *Janitor) Run(ctx context.Context) error {
 }
 
 // work does what the mode says, until it breaks. Where sessions are shared there
-// is no leader: its lock would stay behind in a session, and let a second one in.
+// is no leader: its lock would stay behind in a session, and let a second one in. If
+// there is a way past the pooler, the leader's connection takes it.
 func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	sessions, err := j.findSessions(ctx)
 	if sessions == "" {
 		return err
+	}
+	if j.config.Mode == Leader && j.goesPastPooler() {
+		return j.leadPastPooler(ctx, started, healthy)
 	}
 	if sessions == db.SessionsShared && !j.pooled.Swap(true) && j.config.Mode == Leader {
 		j.log.Warn("sessions are shared by a pooler, or may be: the janitor works in mode any, without a leader", "doubt", err)
@@ -262,6 +278,36 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 		return j.lead(ctx, started, healthy)
 	}
 	return j.takeTurns(ctx, started, healthy)
+}
+
+// goesPastPooler says whether sessions are shared, and the client knows a way past that.
+func (j *Janitor) goesPastPooler() bool {
+	return j.client.Listen() != nil && j.schema.Sessions() == db.SessionsShared
+}
+
+// leadPastPooler is lead with a way past the pooler. While that is closed, the janitor
+// takes turns, as it does where there is none.
+func (j *Janitor) leadPastPooler(ctx context.Context, started, healthy func()) error {
+	if err := j.usePoolOfItsOwn(ctx); err != nil {
+		return err
+	}
+	j.pooled.Store(false)
+	err := j.lead(ctx, started, healthy)
+	if !errors.Is(err, errNoWay) || ctx.Err() != nil {
+		return err
+	}
+	if !j.noWay {
+		j.noWay = true
+		j.log.Warn("no janitor can lead by the listen URL: the janitor works in mode any until one can", "error", err)
+	}
+	j.pooled.Store(true)
+	turns, cancel := context.WithTimeout(ctx, j.wayRetry)
+	defer cancel()
+	err = j.takeTurns(turns, started, healthy)
+	if turns.Err() != nil && ctx.Err() == nil {
+		return nil // to try again
+	}
+	return err
 }
 
 func (j *Janitor) findSessions(ctx context.Context) (db.Sessions, error) {

@@ -97,6 +97,33 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 // gone and nobody waits for it. The connection hears of jobs that are due soon, and
 // of schedules that somebody has changed.
 func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := j.connectAlone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	channel := func(topic string) string { return pgx.Identifier{db.Channel(j.schema.Name(), topic)}.Sanitize() }
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; set default_transaction_isolation = 'read committed'; listen %s; listen %s",
+		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel(db.TopicDue), channel(db.TopicSchedule))
+	if _, err := conn.Exec(ctx, settings); err != nil {
+		db.Close(conn, db.CloseTimeout)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connectAlone opens a connection that has a session to itself: as the pool does, or
+// past its pooler.
+func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
+	if j.goesPastPooler() {
+		conn, err := j.connectPastPooler(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errNoWay, err)
+		}
+		j.noWay = false
+		return conn, nil
+	}
 	conn, err := j.connect(ctx, "jobq-janitor")
 	if err != nil {
 		return nil, err
@@ -108,10 +135,27 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 		db.Close(conn, db.CloseTimeout)
 		return nil, errors.Join(errShared, err)
 	}
-	channel := func(topic string) string { return pgx.Identifier{db.Channel(j.schema.Name(), topic)}.Sanitize() }
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; set default_transaction_isolation = 'read committed'; listen %s; listen %s",
-		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel(db.TopicDue), channel(db.TopicSchedule))
-	if _, err := conn.Exec(ctx, settings); err != nil {
+	return conn, nil
+}
+
+// connectPastPooler opens a connection as the client listens. It must lead to the pool's
+// database: the leader changes what it finds.
+func (j *Janitor) connectPastPooler(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
+	defer cancel()
+	way := j.client.Listen()
+	conn, err := j.connectBy(ctx, way, "jobq-janitor")
+	if err != nil {
+		return nil, err
+	}
+	err = j.pool().AcquireFunc(ctx, func(pooled *pgxpool.Conn) error { return db.CheckSameDatabase(ctx, conn, pooled.Conn()) })
+	if err == nil {
+		var sessions db.Sessions
+		if sessions, err = db.FindSessions(ctx, db.SessionsAuto, conn, way); sessions == db.SessionsShared {
+			err = errors.Join(errShared, err)
+		}
+	}
+	if err != nil {
 		db.Close(conn, db.CloseTimeout)
 		return nil, err
 	}
@@ -122,7 +166,11 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	return db.Connect(ctx, j.pool().Config(), func(config *pgx.ConnConfig) {
+	return j.connectBy(ctx, j.pool().Config(), application)
+}
+
+func (j *Janitor) connectBy(ctx context.Context, way *pgxpool.Config, application string) (*pgx.Conn, error) {
+	return db.Connect(ctx, way, func(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = application
 		db.RequirePrimary(config)
 	})

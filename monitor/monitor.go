@@ -16,6 +16,7 @@ import (
 // state, and needs no closing.
 type Monitor struct {
 	pool    *pgxpool.Pool
+	direct  *pgxpool.Config // for listening; nil: as the pool
 	schema  *db.Schema
 	queries *db.Queries
 }
@@ -23,5 +24,5 @@ type Monitor struct {
 // New returns a monitor of the client's database. It does not talk to the database.
 func New(client *jobq.Client) *Monitor {
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
-	return &Monitor{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool())}
+	return &Monitor{pool: client.Pool(), direct: client.Listen(), schema: schema, queries: schema.Queries(client.Pool())}
 }

@@ -51,15 +51,15 @@ type WatchConfig struct {
 }
 
 // Watch tells what workers do, as it happens, until the context ends: they
-// send digests only while somebody watches. It needs a direct connection, of
-// which it makes one of its own; it reconnects for ever. What workers have told it
+// send digests only while somebody watches. It needs a direct connection (jobq.Config.Listen,
+// where the pool has none), of which it makes one of its own; it reconnects for ever. What workers have told it
 // reads by the client's pool, at most every 50 ms.
 func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &watching{monitor: m, config: config, wake: make(chan struct{}, 1)}
 	listener, err := listen.New(listen.Config{
-		Pool: m.pool.Config(), Sessions: m.schema.Sessions(), Channels: []string{db.Channel(m.schema.Name(), db.TopicEvent)},
+		Pool: m.pool.Config(), Direct: m.direct, Sessions: m.schema.Sessions(), Channels: []string{db.Channel(m.schema.Name(), db.TopicEvent)},
 		Logger: config.Logger, SelfTest: true,
 		OnConnect: func() { w.tell(config.OnConnect) },
 		OnDeaf:    func() { w.tell(config.OnDeaf) },

@@ -71,7 +71,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 const lossTimeout = 20 * time.Second
 
 // findSessions looks for a pooler that shares sessions. Where there is one, or
-// may be one, statements are not prepared; where there is one, nothing listens.
+// may be one, statements are not prepared; where there is one, nothing listens by it.
 func (w *Worker) findSessions(ctx context.Context) error {
 	if w.sessions != "" { // and something after it has failed
 		return nil
@@ -86,6 +86,8 @@ func (w *Worker) findSessions(ctx context.Context) error {
 		return err
 	case err != nil:
 		w.log.Warn("sessions may be shared by a pooler: statements are not prepared", "reason", err)
+	case w.client.Listen() != nil:
+		w.log.Info("sessions are shared by a pooler: statements are not prepared; notifications come by a direct connection")
 	default:
 		w.unnotified.Store(true)
 		w.log.Warn("sessions are shared by a pooler, as PgBouncer does in transaction mode: statements are not prepared, nothing listens and jobs are found by polling; give jobq a direct connection for wake-ups",
@@ -120,12 +122,21 @@ func (w *Worker) countConnections(ctx context.Context) error {
 // that starts must not wait for ever, silently.
 func (w *Worker) prepare(ctx context.Context) error {
 	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
-	for _, call := range []func(context.Context) error{check, w.findSessions, w.countConnections, w.storeLease, w.register} {
+	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.countConnections, w.storeLease, w.register} {
 		if err := bounded(ctx, call); err != nil {
 			return err
 		}
 	}
 	return w.reconcile(ctx)
+}
+
+// checkListen refuses a direct connection that leads to another database: such a worker
+// would be deaf for ever.
+func (w *Worker) checkListen(ctx context.Context) error {
+	if w.config.PollOnly {
+		return nil
+	}
+	return db.CheckListen(ctx, w.client.Listen(), w.pool)
 }
 
 // bounded calls the function with the deadline that a call to the database has.

@@ -8,8 +8,8 @@ type Health struct {
 	Draining bool
 	// DatabaseAway says that the last call to the database failed.
 	DatabaseAway bool
-	// Notified says that notifications of new jobs arrive. Without them the worker
-	// polls, which is slower and no fault.
+	// Notified says that notifications of new jobs arrive: not while the connection that
+	// listens is lost. Without them the worker polls, which is slower and no fault.
 	Notified bool
 	// Extending says that the leases it holds are being extended. If not, they are
 	// lost when they end.
@@ -42,7 +42,7 @@ func (w *Worker) Health() Health {
 	claims := w.claiming.Load()
 	h := Health{
 		Draining: w.draining.Load(), DatabaseAway: w.away.Load(),
-		Notified: claims && !w.unnotified.Load(), Extending: w.keeper.isExtending(),
+		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(),
 	}
 	h.Claiming = claims && !h.Draining
 	if claims { // the pool is there

@@ -24,7 +24,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		channels = append(channels, channel)
 	}
 	listener, err := listen.New(listen.Config{
-		Pool: w.client.Pool().Config(), Sessions: w.client.Sessions(), Channels: channels, Logger: w.log, SelfTest: true,
+		Pool: w.client.Pool().Config(), Direct: w.client.Listen(), Sessions: w.client.Sessions(), Channels: channels, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) { receivers[channel](payload) },
 		OnHealthy: func(ctx context.Context, conn *pgx.Conn) error {
 			if w.unnotified.Swap(false) {

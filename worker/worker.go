@@ -63,7 +63,7 @@ type Worker struct {
 	away          atomic.Bool // the database did not answer last time
 	claiming      atomic.Bool // from when the database was found until Run returns
 	draining      atomic.Bool
-	present       atomic.Bool // the presence lock is held
+	present       atomic.Bool // the presence lock is held, by a session that hears notifications
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
 	// pooler, or as the listener has found out.
 	unnotified atomic.Bool

@@ -53,7 +53,8 @@ func loadSettings(cmd *cobra.Command) (*settings.File, error) {
 func (a *app) enter(name string, context settings.Context, schemaGiven bool) {
 	a.contextName, a.context = name, context
 	if a.databaseURL == "" {
-		a.databaseURL = context.DatabaseURL
+		a.databaseURL, a.inContext = context.DatabaseURL, true
+		a.listenURL = cmp.Or(a.listenURL, context.ListenURL)
 	}
 	if context.Schema != "" && !schemaGiven {
 		a.schema = context.Schema

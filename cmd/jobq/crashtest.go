@@ -122,7 +122,7 @@ func (a *app) runCrashTest(cmd *cobra.Command, config crashtest.Config) error {
 	}
 	config.Client, config.Env = client, []string{"JOBQ_SCHEMA=" + a.schema}
 	if url != "" {
-		config.Env = append(config.Env, "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url)
+		config.Env = append(config.Env, "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_LISTEN_URL="+a.listenAddress())
 	}
 	config.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	ctx := cmd.Context()

@@ -31,13 +31,14 @@ PostgreSQL and removes it afterwards.`,
 
 func (a *app) runDemo(cmd *cobra.Command, folder string) error {
 	url, err := a.url()
+	listenURL := a.listenAddress()
 	if err != nil {
 		server, err := postgres.Start(cmd.Context(), postgres.Config{Durable: true})
 		if err != nil {
 			return err
 		}
 		defer stopPostgres(server)
-		url = server.URL(devDatabase)
+		url, listenURL = server.URL(devDatabase), ""
 		fmt.Fprintln(cmd.OutOrStdout(), "started    a private PostgreSQL")
 	}
 	if err := a.migrateUp(cmd.Context(), url); err != nil {
@@ -56,7 +57,7 @@ func (a *app) runDemo(cmd *cobra.Command, folder string) error {
 	return demo.Run(cmd.Context(), demo.Config{
 		Client: client, Folder: folder, Out: cmd.OutOrStdout(), Terminal: isTerminal(cmd.OutOrStdout()),
 		WorkerCommand: []string{self, "demo", "worker", "--schema", a.schema},
-		WorkerEnv:     []string{"JOBQ_DATABASE_URL=" + url},
+		WorkerEnv:     []string{"JOBQ_DATABASE_URL=" + url, "JOBQ_LISTEN_URL=" + listenURL},
 	})
 }
 

@@ -110,7 +110,7 @@ func (a *app) devRun(cmd *cobra.Command, args []string) error {
 	}
 	command := exec.CommandContext(cmd.Context(), args[0], args[1:]...) // #nosec G204 -- the caller's own command
 	// All that could lead jobq in the command to the caller's own tables.
-	command.Env = append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_SCHEMA="+a.schema)
+	command.Env = append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_LISTEN_URL=", "JOBQ_SCHEMA="+a.schema)
 	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	// An interrupt reaches the command by itself; give it time to end.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -68,7 +68,7 @@ func doctorResult(report *doctor.Report) error {
 }
 
 func (a *app) examine(cmd *cobra.Command, client *jobq.Client) (*doctor.Report, error) {
-	return doctor.Run(cmd.Context(), doctor.Config{Pool: client.Pool(), Schema: client.Schema(), Sessions: client.Sessions()})
+	return doctor.Run(cmd.Context(), doctor.Config{Pool: client.Pool(), Listen: client.Listen(), Schema: client.Schema(), Sessions: client.Sessions()})
 }
 
 // findings is how much is wrong, for metrics.

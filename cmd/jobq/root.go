@@ -21,10 +21,12 @@ const connectTimeout = 10 * time.Second
 // app is what all commands share: the global flags.
 type app struct {
 	databaseURL string
+	listenURL   string // of the same database, past a pooler
 	schema      string
 	sessions    string
 	contextName string
 	context     settings.Context // of that name; zero when there is none
+	inContext   bool             // the database is the context's
 	json        bool
 	codec       jobq.Codec // of the command's client; nil for none
 }
@@ -37,6 +39,8 @@ func newRootCommand(a *app) *cobra.Command {
 
 The database is the first of these that is given: --database-url, --context,
 JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGHOST.
+If that leads through a pooler in transaction mode, --listen-url or JOBQ_LISTEN_URL can name a
+way past it, for notifications alone.
 "jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
 "jobq demo".
 
@@ -57,6 +61,7 @@ has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
 	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
+	flags.StringVar(&a.listenURL, "listen-url", "", "the same database past a pooler, for notifications: worker, tui, wait and enqueue --wait listen there, and the janitor leads there (default: JOBQ_LISTEN_URL, or the context's)")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
 	flags.StringVar(&a.sessions, "sessions", envOr("JOBQ_SESSIONS", string(jobq.SessionsAuto)), "own; shared, behind a pooler in transaction mode; auto finds out")
 	root.AddGroup(
@@ -124,6 +129,32 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return a.parse(url)
+}
+
+// listenAddress is the URL for notifications; empty for that of the database. The one of
+// the environment is not about the database of a context.
+func (a *app) listenAddress() string {
+	if a.listenURL != "" || a.inContext {
+		return a.listenURL
+	}
+	return os.Getenv("JOBQ_LISTEN_URL")
+}
+
+// listenConfig says how to connect for notifications; nil for as the pool does.
+func (a *app) listenConfig() (*pgxpool.Config, error) {
+	url := a.listenAddress()
+	if url == "" {
+		return nil, nil
+	}
+	config, err := a.parse(url)
+	if err != nil {
+		return nil, usagef("listen URL: %v", err)
+	}
+	return config, nil
+}
+
+func (a *app) parse(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, usageError{err}
@@ -144,17 +175,27 @@ func (a *app) client(ctx context.Context) (*jobq.Client, error) {
 	if sessions == jobq.SessionsAuto {
 		sessions = jobq.SessionsShared // for a few statements it costs nothing to be safe, and the search would
 	}
-	return a.checkedClient(ctx, sessions)
+	return a.checkedClient(ctx, &jobq.Config{Sessions: sessions})
 }
 
 // notifiedClient is client for commands that wait for notifications, which do not
-// arrive behind a pooler: so they look for one.
+// arrive behind a pooler: so they look for one, or listen past it.
 func (a *app) notifiedClient(ctx context.Context) (*jobq.Client, error) {
-	return a.checkedClient(ctx, jobq.Sessions(a.sessions))
+	config, err := a.notifiedConfig()
+	if err != nil {
+		return nil, err
+	}
+	return a.checkedClient(ctx, config)
 }
 
-func (a *app) checkedClient(ctx context.Context, sessions jobq.Sessions) (*jobq.Client, error) {
-	client, err := a.clientOn(ctx, sessions)
+// notifiedConfig is that of a client that waits for notifications.
+func (a *app) notifiedConfig() (*jobq.Config, error) {
+	listen, err := a.listenConfig()
+	return &jobq.Config{Sessions: jobq.Sessions(a.sessions), Listen: listen}, err
+}
+
+func (a *app) checkedClient(ctx context.Context, config *jobq.Config) (*jobq.Client, error) {
+	client, err := a.clientOn(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -169,15 +210,21 @@ func (a *app) checkedClient(ctx context.Context, sessions jobq.Sessions) (*jobq.
 
 // uncheckedClient is for daemons, which wait for the database themselves.
 func (a *app) uncheckedClient(ctx context.Context) (*jobq.Client, error) {
-	return a.clientOn(ctx, jobq.Sessions(a.sessions))
+	config, err := a.notifiedConfig()
+	if err != nil {
+		return nil, err
+	}
+	return a.clientOn(ctx, config)
 }
 
-func (a *app) clientOn(ctx context.Context, sessions jobq.Sessions) (*jobq.Client, error) {
+// clientOn completes the config.
+func (a *app) clientOn(ctx context.Context, config *jobq.Config) (*jobq.Client, error) {
 	pool, err := a.pool(ctx)
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: sessions, Codec: a.codec})
+	config.Schema, config.Codec = a.schema, a.codec
+	client, err := jobq.NewClient(pool, config)
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}

@@ -191,15 +191,26 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 			return nil, where, err
 		}
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: jobq.Sessions(a.sessions)})
-	if err == nil {
-		err = client.Check(ctx)
-	}
+	client, err := a.clientOfTUI(ctx, pool)
 	if err != nil {
 		pool.Close()
 		return nil, where, err
 	}
 	return client, where, nil
+}
+
+// clientOfTUI is a client whose database answers and has the right tables.
+func (a *app) clientOfTUI(ctx context.Context, pool *pgxpool.Pool) (*jobq.Client, error) {
+	config, err := a.notifiedConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.Schema = a.schema
+	client, err := jobq.NewClient(pool, config)
+	if err != nil {
+		return nil, err
+	}
+	return client, client.Check(ctx)
 }
 
 func printFrame(cmd *cobra.Command, config *tui.Config, screen, size string) error {

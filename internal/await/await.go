@@ -22,6 +22,7 @@ const (
 // is there a connection that listens where the first look finds that the jobs have ended.
 type Waiters struct {
 	pool   *pgxpool.Pool
+	direct *pgxpool.Config // for listening; nil: as the pool
 	schema *db.Schema
 
 	mu sync.Mutex
@@ -31,9 +32,9 @@ type Waiters struct {
 	listened bool     // a session has found that notifications arrive, and need not be tested again
 }
 
-// New returns waiters that nobody has joined yet.
-func New(pool *pgxpool.Pool, schema *db.Schema) *Waiters {
-	return &Waiters{pool: pool, schema: schema}
+// New returns waiters that nobody has joined yet. They listen by direct, if it is not nil.
+func New(pool *pgxpool.Pool, direct *pgxpool.Config, schema *db.Schema) *Waiters {
+	return &Waiters{pool: pool, direct: direct, schema: schema}
 }
 
 // Hold keeps the session alive until the function that it returns is called. Whoever

@@ -91,7 +91,7 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 	}
 	var err error
 	s.listener, err = listen.New(listen.Config{
-		Pool: w.pool.Config(), Sessions: sessions, SelfTest: !hasListened,
+		Pool: w.pool.Config(), Direct: w.direct, Sessions: sessions, SelfTest: !hasListened,
 		Channels: []string{db.Channel(w.schema.Name(), db.TopicEnded)},
 		OnNotify: func(_, payload string) {
 			if s.notified(payload) {

@@ -110,9 +110,11 @@ func (l Limits) orDefaults() Limits {
 
 // Config says what to examine.
 type Config struct {
-	Pool     *pgxpool.Pool // to the database; needed
-	Schema   string        // that has jobq's tables. Default jobq
-	Sessions db.Sessions   // what is known of them. Default: to be found out
+	Pool *pgxpool.Pool // to the database; needed
+	// Listen says how workers connect for notifications. Default: as Pool does.
+	Listen   *pgxpool.Config
+	Schema   string      // that has jobq's tables. Default jobq
+	Sessions db.Sessions // what is known of them. Default: to be found out
 	Limits   Limits
 	// Now is this machine's clock. Default time.Now.
 	Now func() time.Time
@@ -130,6 +132,7 @@ const (
 // patient is what the checks examine.
 type patient struct {
 	pool     *pgxpool.Pool
+	listen   *pgxpool.Config // nil: as pool
 	schema   *db.Schema
 	known    db.Sessions // as told
 	sessions db.Sessions // as found out by checkPooler
@@ -156,9 +159,19 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	}
 	known := cmp.Or(config.Sessions, db.SessionsAuto)
 	schema.Assume(db.SessionsShared) // safe whatever the pooler check finds
-	p := &patient{pool: config.Pool, schema: schema, known: known, sessions: known, limits: config.Limits.orDefaults(), now: config.Now}
+	p := &patient{pool: config.Pool, listen: config.Listen, schema: schema, known: known, sessions: known, limits: config.Limits.orDefaults(), now: config.Now}
 	if p.now == nil {
 		p.now = time.Now
+	}
+	// Raw statements of checks must name nothing either: what an earlier doctor has prepared
+	// would be in a session that a pooler hands to this one.
+	if safe := config.Pool.Config(); db.NamesStatements(safe.ConnConfig) {
+		db.NameNoStatements(safe.ConnConfig)
+		safe.MinConns, safe.MinIdleConns = 0, 0
+		if p.pool, err = pgxpool.NewWithConfig(ctx, safe); err != nil {
+			return nil, err
+		}
+		defer p.pool.Close()
 	}
 	if err := p.reach(ctx); err != nil {
 		return nil, err

@@ -367,6 +367,34 @@ func TestPooler(t *testing.T) {
 	require.Equal(t, "notifications", report.Skipped[0].Check)
 }
 
+// A listen URL that leads past the pooler is tested as workers use it: the note no longer
+// says that they poll. One that leads elsewhere, nowhere, or through the pooler is found.
+func TestListenURL(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "listened")
+	pooled := pgtest.StartPgBouncer(t, url, map[string]string{"pool_mode": "transaction"}).URL(t, url)
+	elsewhere := c.database(t, "elsewhere")
+	for name, test := range map[string]struct {
+		listen, check string
+		severity      doctor.Severity
+		says          string
+	}{
+		"past the pooler": {url, "pooler", doctor.Note, "come past it, by the listen URL"},
+		"elsewhere":       {elsewhere, "notifications", doctor.Critical, "does not lead to the pool's database"},
+		"nowhere":         {"host=/nowhere", "notifications", doctor.Warning, "leads to no server"},
+		"the same way":    {pooled, "notifications", doctor.Warning, "through a pooler"},
+	} {
+		listen, err := pgxpool.ParseConfig(test.listen)
+		require.NoError(t, err)
+		report := examine(t, doctor.Config{Pool: pgtest.Connect(t, pooled), Listen: listen})
+		require.Equal(t, test.check, report.Findings[0].Check, "%s: %v", name, report.Findings)
+		require.Equal(t, test.severity, report.Findings[0].Severity, name)
+		require.Contains(t, report.Findings[0].Problem, test.says, name)
+		require.Empty(t, report.Skipped, name)
+	}
+}
+
 // docs/doctor.md explains every check, and no other.
 func TestDocs(t *testing.T) {
 	t.Parallel()

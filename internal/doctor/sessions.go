@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -32,23 +33,44 @@ func checkPooler(ctx context.Context, p *patient) ([]Finding, error) {
 	if p.sessions != db.SessionsShared {
 		return nil, nil
 	}
+	if p.listen != nil {
+		return []Finding{{
+			Severity: Note,
+			Problem:  pooled + ": off are prepared statements; notifications and the janitor that leads come past it, by the listen URL",
+			Advice:   "nothing",
+		}}, nil
+	}
 	return []Finding{{
 		Severity: Note,
 		Problem:  pooled + ": off are LISTEN, so that workers poll; the janitor's session lock, so that janitors take turns; and prepared statements",
-		Advice:   "nothing, if waiting up to a poll for a job is fine; else connect workers directly or through a pooler in session mode",
+		Advice:   "nothing, if waiting up to a poll for a job is fine; else give workers a direct connection for notifications (--listen-url), or connect them directly or through a pooler in session mode",
 	}}, nil
 }
 
-// checkNotifications sends a notification from one connection to another.
+// checkNotifications sends a notification from one connection to another, which is
+// made as workers make that by which they listen.
 func checkNotifications(ctx context.Context, p *patient) ([]Finding, error) {
-	if p.sessions == db.SessionsShared {
-		return nil, notAllowed{"nothing can be heard where " + pooled}
+	listen := p.listen
+	if listen == nil {
+		if p.sessions == db.SessionsShared {
+			return nil, notAllowed{"nothing can be heard where " + pooled}
+		}
+		listen = p.pool.Config()
 	}
-	listener, err := db.Connect(ctx, p.pool.Config(), nil)
+	listener, err := db.Connect(ctx, listen, nil)
+	if err != nil && p.listen != nil {
+		return []Finding{{
+			Severity: Warning, Problem: fmt.Sprintf("the listen URL leads to no server (%v): idle workers find new jobs only when they poll", err),
+			Advice: "start that server, or give workers its right address with --listen-url or JOBQ_LISTEN_URL",
+		}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close(listener, db.CloseTimeout)
+	if findings, err := checkDirect(ctx, p, listener); err != nil || len(findings) > 0 {
+		return findings, err
+	}
 	var standby bool
 	if err := listener.QueryRow(ctx, "select pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&standby); err != nil {
 		return nil, err
@@ -82,4 +104,34 @@ func checkNotifications(ctx context.Context, p *patient) ([]Finding, error) {
 		}}, nil
 	}
 	return nil, err
+}
+
+// checkDirect says what is wrong with a listen URL, by an open connection: it must lead to
+// the database of the pool, and past the pooler.
+func checkDirect(ctx context.Context, p *patient, listener *pgx.Conn) ([]Finding, error) {
+	if p.listen == nil {
+		return nil, nil
+	}
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = db.CheckSameDatabase(ctx, listener, conn.Conn())
+	conn.Release()
+	if errors.Is(err, db.ErrOtherDatabase) {
+		return []Finding{{
+			Severity: Critical, Problem: err.Error() + ": workers do not start", Advice: "give --listen-url or JOBQ_LISTEN_URL the address of the same database",
+		}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := db.FindSessions(ctx, db.SessionsAuto, listener, p.listen)
+	if err != nil || sessions == db.SessionsOwn {
+		return nil, err
+	}
+	return []Finding{{
+		Severity: Warning, Problem: "the listen URL leads through a pooler that shares sessions, too: idle workers find new jobs only when they poll",
+		Advice: "give --listen-url or JOBQ_LISTEN_URL the address of the server itself",
+	}}, nil
 }

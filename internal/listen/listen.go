@@ -38,11 +38,16 @@ const (
 // Config says what to listen for and whom to tell. The functions are called
 // by one goroutine, one at a time, and must not block.
 type Config struct {
-	// Pool says how to connect, with all its hooks; it is copied. It must lead to
-	// the server directly: a pooler accepts LISTEN and delivers nothing.
+	// Pool says how those connect who notify, with all its hooks; it is copied.
 	Pool *pgxpool.Config
-	// Sessions is what is known of them. Default: to be found out. Nothing listens
-	// where they are shared, since LISTEN would stay behind in one of them.
+	// Direct says how to connect for listening where Pool leads through a pooler: one
+	// that shares sessions accepts LISTEN and delivers nothing. It is copied. Where it leads
+	// to another database, that is the error of each session; this is looked at if
+	// SelfTest is set. Default: Pool.
+	Direct *pgxpool.Config
+	// Sessions is what is known of those of Pool. Default: to be found out. Nothing listens
+	// where they are shared, since LISTEN would stay behind in one of them. With
+	// Direct, they are found out if SelfTest is set, and are its own otherwise.
 	Sessions db.Sessions
 	// Channels to listen on: at least one.
 	Channels []string
@@ -60,7 +65,7 @@ type Config struct {
 	// OnDeaf is told that notifications do not arrive: sessions are shared, or
 	// SelfTest has found out.
 	OnDeaf func()
-	// SelfTest sends a notification to itself from another connection after
+	// SelfTest sends a notification to itself from another connection, made by Pool, after
 	// the first connect, and waits for it. It does so on a channel of its own, that
 	// nobody else listens on.
 	SelfTest bool
@@ -73,9 +78,11 @@ type Config struct {
 // Listener is the connection. Make one with New and call Run.
 type Listener struct {
 	config      Config
-	testChannel string // of the self-test
+	way         *pgxpool.Config // how to connect
+	testChannel string          // of the self-test
 	tested      bool
 	deaf        bool
+	trouble     string // why there has been no session since the last one that worked, as logged
 }
 
 // New returns a listener that has not connected yet.
@@ -95,10 +102,23 @@ func New(config Config) (*Listener, error) {
 		config.Logger = slog.Default()
 	}
 	config.Sessions = cmp.Or(config.Sessions, db.SessionsAuto)
-	config.Pool = config.Pool.Copy()
-	config.Pool.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
-	config.Pool.ConnConfig.DialFunc = db.NoticeLoss(config.Pool.ConnConfig.DialFunc, lossTimeout)
-	return &Listener{config: config, testChannel: "jobq_self_test_" + rand.Text()}, nil
+	config.Pool = named(config.Pool)
+	way := config.Pool
+	if config.Direct != nil {
+		way, config.Sessions = named(config.Direct), db.SessionsOwn
+		if config.SelfTest {
+			config.Sessions = db.SessionsAuto
+		}
+	}
+	way.ConnConfig.DialFunc = db.NoticeLoss(way.ConnConfig.DialFunc, lossTimeout)
+	return &Listener{config: config, way: way, testChannel: "jobq_self_test_" + rand.Text()}, nil
+}
+
+// named is a copy whose connections say what they are for.
+func named(config *pgxpool.Config) *pgxpool.Config {
+	config = config.Copy()
+	config.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
+	return config
 }
 
 // Run listens until the context ends, and then returns nil, the connection
@@ -113,7 +133,7 @@ func (l *Listener) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		l.config.Logger.Warn("listener lost its connection, polling until it is back", "error", err)
+		l.warn(err)
 		if backoff.Wait(ctx) != nil {
 			break
 		}
@@ -121,20 +141,31 @@ func (l *Listener) Run(ctx context.Context) error {
 	return nil
 }
 
+// warn logs why there is no session, once for each reason until there is one again.
+func (l *Listener) warn(err error) {
+	if trouble := fmt.Sprint(err); trouble != l.trouble {
+		l.trouble = trouble
+		l.config.Logger.Warn("listener lost its connection, polling until it is back", "error", err)
+	}
+}
+
 // session is the life of one connection.
 func (l *Listener) session(ctx context.Context, connected func()) error {
 	connectCtx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := db.Connect(connectCtx, l.config.Pool, nil)
+	conn, err := db.Connect(connectCtx, l.way, nil)
 	if err != nil {
 		return err
 	}
 	defer db.Close(conn, db.CloseTimeout)
-	sessions, err := db.FindSessions(connectCtx, l.config.Sessions, conn, l.config.Pool)
+	sessions, err := db.FindSessions(connectCtx, l.config.Sessions, conn, l.way)
 	if err != nil {
 		return err
 	}
 	if sessions == db.SessionsOwn {
+		if err := l.checkDatabase(connectCtx, conn); err != nil {
+			return err
+		}
 		if err := db.ServerNoticesLoss(connectCtx, conn, serverLossTimeout); err != nil {
 			return err
 		}
@@ -163,6 +194,7 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 			return err
 		}
 	}
+	l.trouble = ""
 	connected() // only now: a server at its limit of connections may let this one in, and not the self-test's
 	for {
 		heard, err := l.receive(ctx, conn)
@@ -180,6 +212,20 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 			}
 		}
 	}
+}
+
+// checkDatabase looks whether a direct connection leads to where the pool does. After a
+// failover it may not.
+func (l *Listener) checkDatabase(ctx context.Context, conn *pgx.Conn) error {
+	if l.config.Direct == nil || !l.config.SelfTest {
+		return nil
+	}
+	pooled, err := db.Connect(ctx, l.config.Pool, nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close(pooled, db.CloseTimeout)
+	return db.CheckSameDatabase(ctx, conn, pooled)
 }
 
 // isHealthy tells that notifications arrive in this session.
@@ -228,7 +274,7 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{l.testChannel}.Sanitize()); err != nil {
 		return err
 	}
-	if _, err := other.Exec(ctx, "select pg_notify($1, '')", l.testChannel); err != nil {
+	if _, err := other.Exec(ctx, "select pg_notify($1, '')", pgx.QueryExecModeSimpleProtocol, l.testChannel); err != nil {
 		return err
 	}
 	waitCtx, cancelWait := context.WithTimeout(ctx, selfTestTimeout)

@@ -40,10 +40,11 @@ type File struct {
 // Context is a database that has a name.
 type Context struct {
 	DatabaseURL string `yaml:"database_url"`
-	Schema      string `yaml:"schema"`    // default as without a context
-	Color       string `yaml:"color"`     // one of Colors; default none
-	Confirm     string `yaml:"confirm"`   // ConfirmAsk or ConfirmType; the default depends on the database
-	ReadOnly    bool   `yaml:"read_only"` // all sessions are
+	ListenURL   string `yaml:"listen_url"` // the same database, past a pooler; default as DatabaseURL
+	Schema      string `yaml:"schema"`     // default as without a context
+	Color       string `yaml:"color"`      // one of Colors; default none
+	Confirm     string `yaml:"confirm"`    // ConfirmAsk or ConfirmType; the default depends on the database
+	ReadOnly    bool   `yaml:"read_only"`  // all sessions are
 }
 
 // Keys are one key or several.

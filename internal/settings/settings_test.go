@@ -20,7 +20,7 @@ func TestLoad(t *testing.T) {
 	require.Empty(t, file.Names())
 	require.NoError(t, os.WriteFile(path, []byte(`
 contexts:
-  prod: {database_url: "postgres://db-1/app", schema: work, color: red, confirm: type, read_only: true}
+  prod: {database_url: "postgres://db-1/app", listen_url: "postgres://db-2/app", schema: work, color: red, confirm: type, read_only: true}
   local: {database_url: host=/tmp}
 keys:
   requeue: R
@@ -31,7 +31,7 @@ keys:
 	require.Equal(t, []string{"local", "prod"}, file.Names())
 	context, err := file.Context("prod")
 	require.NoError(t, err)
-	require.Equal(t, settings.Context{DatabaseURL: "postgres://db-1/app", Schema: "work", Color: "red", Confirm: "type", ReadOnly: true}, context)
+	require.Equal(t, settings.Context{DatabaseURL: "postgres://db-1/app", ListenURL: "postgres://db-2/app", Schema: "work", Color: "red", Confirm: "type", ReadOnly: true}, context)
 	require.Equal(t, map[string]settings.Keys{"requeue": {"R"}, "undo": {"u", "U"}}, file.Keys)
 	_, err = file.Context("prdo")
 	require.EqualError(t, err, `no context "prdo"; there are local, prod`)
