@@ -26,13 +26,13 @@ func TestUndoOfADeleteTakesTheKey(t *testing.T) {
 		after  string                  // and what happens before the undo
 		holder bool                    // another job takes the key meanwhile
 		held   bool                    // the job has its key again
-		code   string                  // why the job is left alone
+		code   operator.Code           // why the job is left alone
 	}{
 		"waits":                          {before: wait, held: true},
 		"waits, and another has the key": {before: wait, holder: true, code: operator.CodeDuplicate},
 		// As for all keys: a job that is unfinished has one.
-		"waits, and the time has come": {before: wait, after: "update jobq.audit_job set before = before || jsonb_build_object('key_until', now() - interval '1 min')", held: true},
-		"waits, and cannot come back":  {before: wait, after: "update jobq.audit_job set before = jsonb_set(before, '{row,max_attempts}', '0')", code: operator.CodeConflict},
+		"waits, and the time has come":     {before: wait, after: "update jobq.audit_job set before = before || jsonb_build_object('key_until', now() - interval '1 min')", held: true},
+		"waits, and cannot come back":      {before: wait, after: "update jobq.audit_job set before = jsonb_set(before, '{row,max_attempts}', '0')", code: operator.CodeConflict},
 		"is over":                          {before: complete, held: true},
 		"is over, and another has the key": {before: complete, holder: true},
 		"is over, and the time has come":   {before: complete, after: "update jobq.audit_job set before = before || jsonb_build_object('key_until', now() - interval '1 min')"},

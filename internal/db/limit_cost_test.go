@@ -62,7 +62,9 @@ func TestLimitsNotReachedTakeAsMany(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, db.HotSettings)
 			require.NoError(t, err)
-			asks := func() int { return explainBuffers(t, tx, "select * from jobq.queue_admit('default', $1, $1, true)", count) }
+			asks := func() int {
+				return explainBuffers(t, tx, "select * from jobq.queue_admit('default', $1, $1, true)", count)
+			}
 			charges := func() int { return explainBuffers(t, tx, "select jobq.queue_charge('default', 0)") }
 			_, _ = asks(), charges() // catalogs
 			buffers := asks()

@@ -191,7 +191,7 @@ end $$;
 
 -- why_first is the job of a lease that runs and stands first in it: null for none.
 create function jobq.why_first(job_ids bigint[], ended_slots smallint[]) returns bigint
-  language sql immutable
+  language sql stable
   as $$
     select j.id from unnest(job_ids) with ordinality as j(id, slot) where j.slot <> all(ended_slots) order by j.slot limit 1
   $$;

@@ -133,6 +133,6 @@ func TestBulkAlone(t *testing.T) {
 	p.Update(request.StopBulk{})
 	ended := all(t, p.Update(<-last))
 	require.Contains(t, ended[0].(request.Tell).Text, "requeue: 2,000 jobs changed, 2 left alone (job 41: it is running now); stopped")
-	require.Equal(t, request.Step{Done: 2000, Ended: true}, ended[3])
+	require.Equal(t, request.Step{Done: 2000, Refused: 2, Ended: true}, ended[3])
 	require.Empty(t, p.Bulk())
 }

@@ -122,11 +122,11 @@ func TestEnqueueSaysUniqueness(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, added.Jobs, 1)
 	for uniqueness, want := range map[string]string{
-		`{"by": ["x"], "window": "never"}`:   `uniqueness: window must be a duration such as "1h", not "never"`,
-		`{"by": ["x"], "for": "0s"}`:         `uniqueness: for must be a duration such as "1h", not "0s"`,
-		`{"by": ["y"]}`:                      "args have none of the fields",
-		`{"by": ["x"], "on_conflict": "no"}`: "on_conflict must be skip, replace or fail",
-		`{"bye": ["x"]}`:                     `unknown field "bye"`,
+		`{"by": ["x"], "window": "never"}`:     `uniqueness: window must be a duration such as "1h", not "never"`,
+		`{"by": ["x"], "for": "0s"}`:           `uniqueness: for must be a duration such as "1h", not "0s"`,
+		`{"by": ["y"]}`:                        "args have none of the fields",
+		`{"by": ["x"], "on_conflict": "no"}`:   "on_conflict must be skip, replace or fail",
+		`{"bye": ["x"]}`:                       `unknown field "bye"`,
 		`{"by": ["x"], "on_conflict": "fail"}`: "is held by",
 	} {
 		require.Contains(t, awaitState(t, client, enqueueRaw(t, client, "k", uniqueness, once), jobq.StateFailed).LastError, want, uniqueness)
