@@ -82,6 +82,12 @@ func TestUniqueForOutlivesItsJob(t *testing.T) {
 	require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true}, got)
 	_, err = w.Client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.FailOnConflict})
 	require.ErrorContains(t, err, fmt.Sprintf("is held by job %d, which is over, until ", id))
+
+	_, err = w.Client.Pool().Exec(ctx, `select jobq.enqueue_many('[{"kind": "greeting", "name": "a", "unique_key": "u"}, {"kind": "greeting", "after": ["a"]}]')`)
+	require.ErrorContains(t, err, fmt.Sprintf("jobs[1]: after: no such job: %d, which still has the unique key of one of these jobs (SQLSTATE JQ002)", id))
+	_, err = w.Client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{After: []int64{id}})
+	require.ErrorContains(t, err, fmt.Sprintf("after: no such job: %d", id))
+	require.NotContains(t, err.Error(), "unique key")
 }
 
 // The period of a key ends while an insert waits for the transaction that has it: the insert adds its job.

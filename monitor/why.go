@@ -34,6 +34,7 @@ const (
 	ReasonKeyHead         ReasonCode = "key_head"          // the jobs of its partition key run in order, and another one is the next
 	ReasonQueueRate       ReasonCode = "queue_rate"        // its queue's rate lets no job start yet
 	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
+	ReasonKindFull        ReasonCode = "kind_full"         // its kind has slots of its own in those that can, and these are taken
 	ReasonNextInLine      ReasonCode = "next_in_line"      // nothing holds it up but the jobs before it
 	ReasonRunning         ReasonCode = "running"           // it runs
 	ReasonCancelRequested ReasonCode = "cancel_requested"  // it runs, and somebody has asked for it to stop
@@ -98,13 +99,16 @@ type ReasonFacts struct {
 	HeadState string     `json:"head_state,omitempty"`
 	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
-	Workers    int64    `json:"workers,omitempty"`  // live ones: heard within 30 seconds, and not draining
-	Silent     int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
-	Draining   int64    `json:"draining,omitempty"` // workers of the queue that drain
-	Kinds      []string `json:"kinds,omitempty"`    // that the live workers have, up to 20
-	KindsTotal int64    `json:"kinds_total,omitempty"`
-	Slots      int64    `json:"slots,omitempty"`
-	Held       int64    `json:"held,omitempty"` // jobs in these slots, and claimed ahead for them
+	Workers int64 `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
+	// WorkersUntold is how many of them are of an earlier version, which does not tell of the slots of kinds, when no other one has
+	// room: whether these have is not known.
+	WorkersUntold int64    `json:"workers_untold,omitempty"`
+	Silent        int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
+	Draining      int64    `json:"draining,omitempty"` // workers of the queue that drain
+	Kinds         []string `json:"kinds,omitempty"`    // that the live workers have, up to 20
+	KindsTotal    int64    `json:"kinds_total,omitempty"`
+	Slots         int64    `json:"slots,omitempty"` // that the job can have in these workers: its kind's, where it has slots of its own
+	Held          int64    `json:"held,omitempty"`  // jobs in these slots, and claimed ahead for them
 	// Before is how many jobs are before this one in its line, which is that of its PartitionKey, or that of the jobs
 	// without one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`
@@ -117,7 +121,7 @@ type ReasonFacts struct {
 	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`
 	// KeysTakeTurns says of a job without a key that keys take turns with such jobs.
 	KeysTakeTurns bool `json:"keys_take_turns,omitempty"`
-	// Oldest is the job that was claimed first of those that the full workers hold, or
+	// Oldest is the job that was claimed first of those in full slots, or
 	// that run of a queue at its limit.
 	Oldest       int64      `json:"oldest,omitempty"`
 	OldestSince  *time.Time `json:"oldest_since,omitempty"`

@@ -33,7 +33,7 @@ func (p planted) exec(sql string, args ...any) {
 // serve registers a live worker of the queue q.
 func (p planted) serve(id string, slots int, kinds ...string) {
 	p.Helper()
-	p.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ($1, 1, 'h', 'v', jsonb_build_object('q', $2::integer), $3)`, id, slots, kinds)
+	p.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ($1, 1, 'h', 'v', jsonb_build_object('q', $2::integer), $3, '{}')`, id, slots, kinds)
 }
 
 func (p planted) enqueue(options jobq.EnqueueOptions) int64 {
@@ -181,7 +181,7 @@ func (p planted) lockRow(id int64) (pid int) {
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	found := make(map[monitor.ReasonCode]bool)
-	for _, c := range slices.Concat(waitingCases(), suspendedCases(), claimedCases()) {
+	for _, c := range slices.Concat(waitingCases(), slotCases(), suspendedCases(), claimedCases()) {
 		for _, code := range c.reasons {
 			found[code] = true
 		}

@@ -17,6 +17,9 @@ type Worker struct {
 	Version  string         `json:"version"`
 	Slots    map[string]int `json:"slots"` // by queue
 	Kinds    []string       `json:"kinds"`
+	// KindSlots are those of the kinds that have slots of their own, in each queue; nil if the
+	// worker is of an earlier version, which does not tell.
+	KindSlots map[string]int `json:"kind_slots,omitempty"`
 	// Programs sums up those of the kinds that have programs for handlers.
 	Programs    map[string]Programs `json:"programs,omitempty"`
 	Draining    bool                `json:"draining"` // takes no new work, or was asked to
@@ -59,6 +62,11 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 		}
 		if err := json.Unmarshal(row.Queues, &workers[i].Slots); err != nil {
 			return nil, fmt.Errorf("queues of worker %s: %w", row.ID, err)
+		}
+		if row.KindSlots != nil {
+			if err := json.Unmarshal(row.KindSlots, &workers[i].KindSlots); err != nil {
+				return nil, fmt.Errorf("slots of the kinds of worker %s: %w", row.ID, err)
+			}
 		}
 		if err := json.Unmarshal(row.Programs, &workers[i].Programs); err != nil {
 			return nil, fmt.Errorf("programs of worker %s: %w", row.ID, err)

@@ -67,7 +67,7 @@ grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
 grant select on jobq.waiter to jobq_worker; -- has one expired?
 grant select (name, woken_to) on jobq.emitted to jobq_worker; -- do jobs of an event still sleep?
 grant execute on function
-  jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.lane_next, jobq.lane_failed, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why_suspended
+  jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_first, jobq.why_kind, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.lane_next, jobq.lane_failed, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why_suspended
   to jobq_viewer, jobq_admin;
 grant execute on function jobq.line_heads, jobq.key_held to jobq_worker; -- it lists queues, to compare its file with them
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -61,6 +62,47 @@ func TestKindSlots(t *testing.T) {
 	close(gate)
 	require.Eventually(t, func() bool { return w.Counts().Completed == 21 }, patience, time.Millisecond)
 	require.LessOrEqual(t, most.Load(), int32(2))
+}
+
+// A worker tells of its kinds' own slots: a job that waits for one is told so, and one of another kind is not.
+func TestKindSlotsFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}})
+	begun, gate := make(chan struct{}, 3), make(chan struct{})
+	hold := func(context.Context, *worker.Job[jobq.RawArgs]) error {
+		begun <- struct{}{}
+		<-gate
+		return nil
+	}
+	require.NoError(t, worker.HandleRaw(w, "apart", hold, &worker.HandleOptions{Slots: 2}))
+	require.NoError(t, worker.HandleRaw(w, "other", hold, nil))
+	run(t, w)
+	t.Cleanup(func() { close(gate) })
+	why := func(id int64) monitor.Reason {
+		reasons, err := monitor.New(client).Why(ctx, id)
+		require.NoError(t, err)
+		require.Len(t, reasons, 1)
+		return reasons[0]
+	}
+	first := enqueueRaw(t, client, "apart", "{}", nil)
+	receive(t, begun, "the first start")
+	enqueueRaw(t, client, "apart", "{}", nil)
+	receive(t, begun, "the second start")
+	reason := why(enqueueRaw(t, client, "apart", "{}", nil))
+	require.Equal(t, monitor.ReasonKindFull, reason.Code)
+	require.Equal(t, []int64{1, 2, 2, first}, []int64{reason.Facts.Workers, reason.Facts.Slots, reason.Facts.Held, reason.Facts.Oldest})
+
+	other := enqueueRaw(t, client, "other", "{}", nil)
+	receive(t, begun, "the start of the other kind")
+	reason = why(enqueueRaw(t, client, "other", "{}", nil))
+	require.Equal(t, monitor.ReasonWorkersFull, reason.Code)
+	require.Equal(t, []int64{1, 1, 1, other}, []int64{reason.Facts.Workers, reason.Facts.Slots, reason.Facts.Held, reason.Facts.Oldest})
+
+	workers, err := monitor.New(client).Workers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"apart": 2}, workers[0].KindSlots)
 }
 
 // Whatever a handler tells shows that it has not stalled: a checkpoint and a result

@@ -71,6 +71,10 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kindSlots, err := json.Marshal(w.kindSlots())
+	if err != nil {
+		return err
+	}
 	programs, err := w.externals.summary()
 	if err != nil {
 		return err
@@ -80,7 +84,7 @@ func (w *Worker) register(ctx context.Context) error {
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		ConnectionsMax: w.connectionsMax,
 		Draining: w.draining.Load(), Present: w.present.Load(), HasRoom: w.hasRoom(), Silence: db.Interval(workerSilence), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
-		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, QueueNames: names, Programs: programs,
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, QueueNames: names, Programs: programs,
 	})
 	if err != nil {
 		return err

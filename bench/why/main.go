@@ -134,8 +134,8 @@ func fill(ctx context.Context, pool *pgxpool.Pool, at func(int) int) error {
 	add(1, "queue, position", "'tenants', i")
 	add(at(scheduled), "queue, run_at", "'bulk', now() + i * interval '1 s'")
 	exec("select setval('jobq.job_id_seq', $1), setval('jobq.position_seq', $1)", from)
-	exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds)
-		select 'worker-' || i, i, 'host', 'v', '{"bulk": 10, "tenants": 10}', '{mail,report}' from generate_series(1, $1::integer) i`, workers)
+	exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots)
+		select 'worker-' || i, i, 'host', 'v', '{"bulk": 10, "tenants": 10}', '{mail,report}', '{}' from generate_series(1, $1::integer) i`, workers)
 	exec("set session_replication_role = origin; reset synchronous_commit")
 	return err
 }

@@ -201,6 +201,9 @@ func TestQueueCommands(t *testing.T) {
 	require.Contains(t, command("stats"), "mail")
 	require.Contains(t, command("stats", "--json"), `"queues"`)
 	require.Contains(t, command("workers"), "WORKER")
+	_, err := pgtest.Connect(t, url).Exec(context.Background(), `insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{"mail": 4}', '{resize,send}', '{"resize": 2}')`)
+	require.NoError(t, err)
+	require.Contains(t, command("workers"), "resize=2,send")
 }
 
 // Without a database, and with one that is down, the errors say what to do.

@@ -18,7 +18,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
 	var ndjson, exec, graph, wait bool
-	var failure, conflict string
+	var failure string
 	var waitTimeout time.Duration
 	var keys keysFlag
 	command := &cobra.Command{
@@ -86,7 +86,6 @@ to standard output, with the exit codes of "jobq wait".`,
 			defer client.Pool().Close()
 			runAt.say(cmd)
 			options.RunAt, options.OnParentFailure = runAt.at, jobq.ParentFailure(failure)
-			options.OnConflict = jobq.Conflict(conflict)
 			switch {
 			case graph:
 				return a.enqueueGraph(cmd, client, options)
@@ -117,11 +116,7 @@ to standard output, with the exit codes of "jobq wait".`,
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
-	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
-	flags.StringSliceVar(&options.UniqueBy, "unique-by", nil, "make the unique key of these fields of args, such as id,customer, or of all with '*'")
-	durationVar(flags, &options.UniqueFor, "unique-for", 0, "hold the unique key so long from now on, even if the job has ended")
-	durationVar(flags, &options.UniqueWindow, "unique-window", 0, "at most one job with the unique key in each window of this length, such as 1h")
-	flags.StringVar(&conflict, "on-conflict", "", "when the unique key is held: skip, replace or fail (default skip)")
+	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")

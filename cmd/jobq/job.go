@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/when"
 )
 
@@ -100,16 +101,19 @@ func newJobSnoozeCommand() *cobra.Command {
 }
 
 func newJobEnqueueCommand() *cobra.Command {
-	var queue, uniqueKey, partitionKey string
+	var options jobq.EnqueueOptions
 	command := &cobra.Command{
 		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: rangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, text := range []string{args[0], queue, uniqueKey, partitionKey} {
+			for _, text := range append([]string{args[0], options.Queue, options.UniqueKey, string(options.OnConflict), options.PartitionKey}, options.UniqueBy...) {
 				if !utf8.ValidString(text) { // JSON has no other text: it would be replaced
 					return usagef("not valid UTF-8: %q", text)
 				}
 			}
-			job := map[string]any{"kind": args[0], "queue": queue, "unique_key": uniqueKey, "partition_key": partitionKey}
+			job := map[string]any{"kind": args[0], "queue": options.Queue, "unique_key": options.UniqueKey, "partition_key": options.PartitionKey}
+			if uniqueness := uniquenessMessage(&options); len(uniqueness) > 0 {
+				job["uniqueness"] = uniqueness
+			}
 			if len(args) == 2 {
 				value, err := readJSON(cmd, args[1])
 				if err != nil {
@@ -120,9 +124,9 @@ func newJobEnqueueCommand() *cobra.Command {
 			return tellWorker(map[string]any{"enqueue": job})
 		},
 	}
-	command.Flags().StringVarP(&queue, "queue", "q", "", `queue (default "default")`)
-	command.Flags().StringVar(&uniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
-	command.Flags().StringVar(&partitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
+	command.Flags().StringVarP(&options.Queue, "queue", "q", "", `queue (default "default")`)
+	uniqueVars(command.Flags(), &options)
+	command.Flags().StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	return command
 }
 

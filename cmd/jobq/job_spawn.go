@@ -106,7 +106,7 @@ jobq_runner and jobq_producer. See docs/steps.md.`,
 	flags.Int16Var(&options.Priority, "priority", 0, "lower runs first")
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
-	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	keys.add(flags, keysEncryptUsage)

@@ -366,7 +366,9 @@ func TestJobCommandInScripts(t *testing.T) {
 		"set -e",
 		tell("progress 40 --stage resize --message img"),
 		`if [ -z "$JOBQ_CHECKPOINT" ]; then ` + tell(`checkpoint "{\"at\": 7}"`) + `; exit 1; fi`,
-		tell(`enqueue other "{\"x\": 1}" --queue elsewhere`),
+		tell(`enqueue other "{\"x\": 1, \"y\": 1}" --queue elsewhere --unique-by x --unique-for 1h`),
+		tell(`enqueue other "{\"x\": 1, \"y\": 2}" --unique-by x --on-conflict replace`),
+		tell(`enqueue other --queue plain --unique-key u --unique-window 3000d`),
 		`echo "$JOBQ_CHECKPOINT" | ` + tell("result -"),
 	}, "\n")
 	startProcess(t, "worker", "--database-url", url, "--run", "task=sh -c '"+script+"'")
@@ -374,7 +376,9 @@ func TestJobCommandInScripts(t *testing.T) {
 	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 	require.JSONEq(t, `{"at": 7}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
 	require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
-	require.JSONEq(t, `{"x": 1}`, query[string](t, pool, "select args::text from jobq.job where kind = 'other' and queue = 'elsewhere'"))
+	require.JSONEq(t, `{"x": 1, "y": 2}`, query[string](t, pool, "select args::text from jobq.job where kind = 'other' and queue = 'elsewhere'"))
+	require.Equal(t, 2, query[int](t, pool, "select count(*)::integer from jobq.unique_key k join jobq.pending p on p.id = k.job_id where k.kept_until > now()"))
+	require.Equal(t, 1, query[int](t, pool, "select count(*)::integer from jobq.unique_key where key like 'u %+259200000s'"))
 
 	for want, args := range map[string][]string{
 		"JOBQ_CONTROL_FD": {"job", "snooze", "10m"}, "0 to 100": {"job", "progress", "NaN"}, "not JSON": {"job", "result", "{"},

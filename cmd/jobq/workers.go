@@ -41,12 +41,18 @@ func newWorkersCommand(a *app) *cobra.Command {
 				for name, slots := range w.Slots {
 					queues = append(queues, fmt.Sprintf("%s=%d", name, slots))
 				}
+				kinds := slices.Clone(w.Kinds)
+				for i, kind := range kinds {
+					if slots := w.KindSlots[kind]; slots > 0 {
+						kinds[i] = fmt.Sprintf("%s=%d", kind, slots)
+					}
+				}
 				name := w.ID
 				if w.Draining {
 					name += " (draining)"
 				}
 				t.row(name, format.Number(w.Running), ago(w.HeartbeatAt), format.Ago(time.Since(w.StartedAt)),
-					w.Version, strings.Join(queues, ","), strings.Join(w.Kinds, ","))
+					w.Version, strings.Join(queues, ","), strings.Join(kinds, ","))
 			}
 			return t.flush()
 		}),

@@ -126,8 +126,8 @@ func (q *queue) fillHistory(scale float64) {
 			from generate_series(1, $1::integer + 20) i`, []any{rows(20_000)}},
 		{`insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
 			select a, 20000000 + a * 100 + j, 1, 'failed', 'available', '{}' from generate_series(1, $1::integer + 20) a, generate_series(1, 100) j`, []any{rows(20_000)}},
-		{`insert into jobq.worker (id, pid, hostname, version, queues, kinds)
-			select 'w' || i, i, 'h' || i % 50, 'v', '{"q1": 5, "q2": 5}', '{k1,k2}' from generate_series(1, 200) i`, nil},
+		{`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots)
+			select 'w' || i, i, 'h' || i % 50, 'v', '{"q1": 5, "q2": 5}', '{k1,k2}', '{}' from generate_series(1, 200) i`, nil},
 		{`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
 			select 20000000 + i % 100, 1, i, i + 1, now() - interval '6 minutes', 'x' from generate_series(1, 1000) i`, nil},
 		{`insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)

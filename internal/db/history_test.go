@@ -79,7 +79,7 @@ const manyPaused = manyKeys + `;
 
 // manyTurns gives a queue very many keys that have their turns, and behind them one with a job.
 const manyTurns = `with w as (
-    insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}')
+    insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}', '{}')
   ), ready as (
     insert into jobq.lane (queue, key, turn) select 'turns', 'ready ' || i, i from generate_series(1, 20000) i union all select 'turns', 'last', 1000000
   )
@@ -87,7 +87,7 @@ const manyTurns = `with w as (
 
 // manyNewKeys gives a queue almost as many keys of new jobs as are looked at, with one job.
 const manyNewKeys = `with w as (
-    insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}')
+    insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}', '{}')
   ), hint as (
     insert into jobq.lane_hint (queue, key) select 'turns', 'new ' || i from generate_series(1, 9900) i
   )
@@ -253,7 +253,7 @@ func historyCases() []historyCase {
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits where keys are paused", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, manyPaused},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
+		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
@@ -290,6 +290,7 @@ func historyCases() []historyCase {
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
+		{"WhyList of the first in the line, of a kind with slots of its own", db.WhyList, "1", 2 * few, `update jobq.worker set heartbeat_at = now(), kind_slots = '{"k1": 1}'; update jobq.lease set queue = 'q1'`},
 		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
 		{"WhyList of a job of a paused key", db.WhyList, "of_full_key()", inHand, manyPaused},
 		{"WhyList of a job behind many keys", db.WhyList, "8000001", few, manyTurns},
@@ -378,7 +379,7 @@ func TestWhyInALongLine(t *testing.T) {
 		fmt.Sprintf("insert into jobq.pending (id, position, kind, queue) select i, i, 'k', 'q' from generate_series(1, %d) i", length),
 		fmt.Sprintf("select setval('jobq.job_id_seq', %d)", length),
 		"set session_replication_role = origin",
-		`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}')`,
+		`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}', '{}')`,
 	} {
 		_, err := conn.Exec(ctx, sql)
 		require.NoError(t, err)
@@ -400,7 +401,7 @@ func TestWhyBehindManyHints(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("alter table jobq.lane_hint set (autovacuum_enabled = off)")
-	q.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}')`)
+	q.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}', '{}')`)
 	q.exec("insert into jobq.lane_hint (queue, key) select 'q', 'key ' || i % 100 from generate_series(1, 200000) i")
 	q.exec("insert into jobq.pending (id, kind, queue, partition_key) overriding system value values (1, 'k', 'q', 'last')")
 	for _, statistics := range []string{"absent", "fresh"} {

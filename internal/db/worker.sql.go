@@ -64,10 +64,10 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, programs)
     values ($3, $5, $6, $7, $8, $9, $10, $11,
       $12, $13, $14, $15, $2::text[],
-      $16)
+      $16, $17)
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
@@ -105,6 +105,7 @@ type WorkerBeatParams struct {
 	PidNamespace   *string
 	Version        string
 	Queues         json.RawMessage
+	KindSlots      json.RawMessage
 	Programs       json.RawMessage
 }
 
@@ -144,6 +145,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.PidNamespace,
 		arg.Version,
 		arg.Queues,
+		arg.KindSlots,
 		arg.Programs,
 	)
 	if err != nil {
@@ -236,7 +238,7 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 }
 
 const WorkerList = `-- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w
@@ -253,6 +255,7 @@ type WorkerListRow struct {
 	Version     string
 	Queues      json.RawMessage
 	Kinds       []string
+	KindSlots   json.RawMessage
 	Programs    json.RawMessage
 	Draining    bool
 	StartedAt   pgtype.Timestamptz
@@ -278,6 +281,7 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 			&i.Version,
 			&i.Queues,
 			&i.Kinds,
+			&i.KindSlots,
 			&i.Programs,
 			&i.Draining,
 			&i.StartedAt,

@@ -43,6 +43,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return fmt.Sprintf("the table %s is locked in mode %s by %s", lock.Table, lock.Mode, lockedBy(lock, now)), endSession(lock)
 	case monitor.ReasonRowLocked:
 		return "its row is locked, and claims pass it by: " + lockedBy(lock, now), endSession(lock)
+	case monitor.ReasonKindFull:
+		return kindFull(f, now)
 	case monitor.ReasonNextInLine:
 		return nextInLine(f), ""
 	case monitor.ReasonRunning, monitor.ReasonCancelRequested, monitor.ReasonLeaseExpired, monitor.ReasonNoLease:

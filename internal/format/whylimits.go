@@ -32,6 +32,13 @@ func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --limit N" + askOldest(f)
 }
 
+// kindFull is about jobs whose kind has slots of its own in the workers, and these are taken.
+func kindFull(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	return fmt.Sprintf("the slots of kind %s are full: %s in %s of %s", f.Kind, Count(f.Held, "job"), Count(f.Slots, "slot"), Count(f.Workers, "worker")) +
+			oldest(f, now) + beforeIfKnown(f),
+		"start more workers, or give the kind more slots: docs/configuration.md" + askOldest(f)
+}
+
 // keyLimit is about jobs of a partition key of which as many run as its queue allows.
 func keyLimit(f monitor.ReasonFacts) (says, advice string) {
 	says = fmt.Sprintf("the partition key %s is at its limit: %s of %s run", f.PartitionKey, Number(f.Running), Count(f.Limit, "job"))

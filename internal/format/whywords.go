@@ -188,10 +188,18 @@ func atMost(number *int64, most int64, what, whose string) string {
 
 func nextInLine(f monitor.ReasonFacts) string {
 	none := func(number *int64) bool { return number == nil || *number == 0 }
-	if none(f.Before) && none(f.KeysBefore) && none(f.KeysNew) && !f.KeysTakeTurns && (f.PartitionKey == "" || f.KeysBefore != nil) {
-		return "it is next in line, and workers have room: one takes it when it next looks"
+	isNext := none(f.Before) && none(f.KeysBefore) && none(f.KeysNew) && !f.KeysTakeTurns && (f.PartitionKey == "" || f.KeysBefore != nil)
+	place := before(f)
+	if isNext {
+		place = "it is next in line"
 	}
-	return before(f) + ", and workers have room: nothing else that the database shows keeps it from running"
+	switch {
+	case f.WorkersUntold > 0:
+		return fmt.Sprintf("%s; whether workers have room is not known: an earlier version of jobq, which %s of them have, tells nothing of the slots that kinds have of their own", place, Number(f.WorkersUntold))
+	case isNext:
+		return place + ", and workers have room: one takes it when it next looks"
+	}
+	return place + ", and workers have room: nothing else that the database shows keeps it from running"
 }
 
 // lockedBy is who holds a lock, since when, and what it does.

@@ -466,6 +466,7 @@ create table jobq.worker (
   version      text        not null,
   queues       jsonb       not null,
   kinds        text[]      not null,
+  kind_slots   jsonb, -- of kinds that have slots of their own, in each queue; null: an earlier version of jobq, which does not tell
   constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 ) with (fillfactor = 50);
 

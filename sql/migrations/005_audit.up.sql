@@ -52,7 +52,8 @@ create index audit_job_job_id_idx on jobq.audit_job (job_id, audit_id);
 
 -- job_lock locks a job's row and returns it with the stage and the state that
 -- it is in: with everything that belongs to it (whole), of its attempts the latest
--- 100, or else without what only a delete would lose. Null when there is no such job.
+-- 100, and with key_until where its unique key is kept for a time; or else without what only
+-- a delete would lose. Null when there is no such job.
 -- A job that runs may end with its lease all the same, which is not locked.
 create function jobq.job_lock(job_id bigint, whole boolean) returns jsonb
   language plpgsql
@@ -91,7 +92,9 @@ begin
   return jsonb_build_object('stage', stage, 'row', found_row,
     'payload', (select a.args from jobq.payload a where a.job_id = job_lock.job_id),
     'attempts', (select jsonb_agg(to_jsonb(t)) from (
-      select a.* from jobq.attempt a where a.job_id = job_lock.job_id order by a.lease_token desc limit 100) t));
+      select a.* from jobq.attempt a where a.job_id = job_lock.job_id order by a.lease_token desc limit 100) t))
+    || coalesce((select jsonb_build_object('key_until', u.kept_until) from jobq.unique_key u
+      where u.kind = found_row ->> 'kind' and u.key = found_row ->> 'unique_key' and u.job_id = job_lock.job_id and u.kept_until is not null), '{}');
 end $$;
 
 -- audit_begin records that an action begins.
@@ -1230,7 +1233,9 @@ end $$;
 -- call ends. An action is undone once, and an undo is not undone; but an undo
 -- that could take nothing back leaves the action as if it had not been tried.
 --
--- Unique keys are taken before any job is locked, as in act.
+-- Unique keys are taken before any job is locked, as in act. A deleted job takes its key until the same time as
+-- before; what is over gives up one whose time has come as it is put back. It comes back without its key
+-- if another job has that by now: only what is unfinished needs it.
 create function jobq.undo(actor text, audit_id bigint)
   returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text, ended boolean)
   language plpgsql
@@ -1277,18 +1282,20 @@ begin
   ended := last is null or not exists (select from jobq.audit_job t where t.audit_id = undo.audit_id and t.job_id > last);
   last := coalesce(last, 9223372036854775807);
   if undone.action in ('cancel', 'delete') then
-    select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids into taken
+    select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids, array_agg(k.until) as untils into taken
       from (
         select t.before -> 'row' ->> 'kind' as kind,
-            case undone.action when 'cancel' then r.unique_key else t.before -> 'row' ->> 'unique_key' end as key, t.job_id as id
+            case undone.action when 'cancel' then r.unique_key else t.before -> 'row' ->> 'unique_key' end as key, t.job_id as id,
+            (t.before ->> 'key_until')::timestamptz as until
           from jobq.audit_job t
           left join lateral ( -- one look-up for each, never a join with the history
             select x.unique_key from jobq.run x
               where undone.action = 'cancel' and x.id = t.job_id and x.state is not null limit 1) r on true
-          where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
+          where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last
+            and (t.before ->> 'stage' = 'pending' or undone.action = 'delete' and t.before ? 'key_until')
       ) k
       where k.key is not null;
-    holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+    holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids, taken.untils);
   end if;
   for entry in
     select t.* from jobq.audit_job t
@@ -1300,7 +1307,7 @@ begin
     begin
       if holders is not null then -- as in act
         place := array_position(taken.ids, entry.job_id);
-        if holders[place] <> entry.job_id then
+        if holders[place] <> entry.job_id and entry.before ->> 'stage' = 'pending' then
           perform jobq.unique_key_refuse(taken.kinds[place], taken.keys[place], holders[place]);
         end if;
       end if;
@@ -1320,6 +1327,9 @@ begin
         values (audit, entry.job_id, entry.lease_token, undo.state_before, undo.state_after, '{}');
     else
       refusals := refusals + 1;
+      if undone.action = 'delete' and not jobq.job_exists(entry.job_id) then -- nobody is to keep the key that was taken for it
+        delete from jobq.unique_key u where u.kind = taken.kinds[place] and u.key = taken.keys[place] and u.job_id = entry.job_id;
+      end if;
     end if;
     return next;
   end loop;

@@ -191,20 +191,29 @@ begin
   end loop;
 end $$;
 
--- why_oldest is the job that runs of a queue which was claimed first: of these owners'
--- leases that are not lost, or of all with null. Empty for none.
-create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
+-- why_first is the job of a lease that runs and stands first in it: null for none.
+create function jobq.why_first(job_ids bigint[], ended_slots smallint[]) returns bigint
+  language sql stable
+  as $$
+    select j.id from unnest(job_ids) with ordinality as j(id, slot) where j.slot <> all(ended_slots) order by j.slot limit 1
+  $$;
+
+-- why_kind is the kind of a job that runs, by its lease: null if its row is gone. Where a worker has a kind with slots of its own, a
+-- claim takes jobs of that kind alone, or none of it: so it is that of all the lease's jobs, or none of them is in these slots.
+-- Needs run_id_idx of the lease's day.
+create function jobq.why_kind(of_lease bigint, of_job bigint) returns text
+  language sql stable
+  as $$
+    select r.kind from jobq.run r where r.lease_id = of_lease and r.id = of_job limit 1
+  $$;
+
+-- why_oldest is the first job that runs of a lease, and whose it is: empty for none.
+create function jobq.why_oldest(of_lease bigint) returns jsonb
   language sql stable
   as $$
     select coalesce((
-      select jsonb_build_object('oldest', (
-            select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.slot <> all(l.ended_slots) order by j.slot limit 1),
-          'oldest_since', l.claimed_at, 'oldest_worker', l.owner)
-        from jobq.lease l
-        where l.queue = of_queue and cardinality(l.ended_slots) < cardinality(l.job_ids)
-          and (why_oldest.owners is null or l.lost_at is null and why_oldest.owners ? l.owner)
-        order by l.claimed_at, l.id
-        limit 1), '{}')
+      select jsonb_build_object('oldest', jobq.why_first(l.job_ids, l.ended_slots), 'oldest_since', l.claimed_at, 'oldest_worker', l.owner)
+        from jobq.lease l where l.id = of_lease), '{}')
   $$;
 
 -- why_key_runs are the jobs of a partition key that run, as a claim counts them: the lane holds
@@ -264,7 +273,9 @@ end $$;
 -- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
 -- that is scheduled (queue_position null) has no place in the line yet, and only what would
 -- hold it up in any case: not what its queue's limits leave, nor its workers' slots. What
--- runs of a queue with a limit is counted as queue_admit does. A worker that has said
+-- runs of a queue with a limit is counted as queue_admit does. Slots are those of the job's kind, in a worker
+-- in which it has slots of its own, and else those of the queue, in which jobs of such kinds are not: a lease of such a worker
+-- is asked for its kind, one look each. A worker that has said
 -- nothing for 30 seconds, which are three heartbeats, does not count as live. Jobs before
 -- this one are counted up to 10,000, whatever their kinds: else a long line of a paused
 -- kind would have to be walked. Its line is that of its partition key, and the keys take turns: so those
@@ -293,7 +304,10 @@ declare
   live bigint;
   able bigint;
   helpless bigint;
-  room bigint;
+  room bigint; -- workers that have a free slot for the job
+  untold bigint; -- workers of an earlier version, which do not tell whether the kind has slots of its own
+  kind_apart boolean; -- it has, in every worker that could claim the job
+  oldest_lease bigint; -- of those in the slots that the job could have
   facts_of_workers jsonb;
   table_locked jsonb;
   found_one boolean := false;
@@ -328,25 +342,37 @@ begin
     return query select 'row_locked', jsonb_build_object('session', row_locked);
   end if;
 
-  with leased as (
-    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as held
-      from jobq.lease l where l.queue = job_queue and l.lost_at is null
-      group by l.owner
-  ), serving as materialized (
-    select w.id, w.heartbeat_at, (w.queues ->> job_queue)::bigint as slots, coalesce(l.held, 0) as held, w.kinds,
+  with serving as materialized (
+    select w.id, w.heartbeat_at, (coalesce(w.kind_slots ->> job_kind, w.queues ->> job_queue))::bigint as slots, w.kind_slots, w.kinds,
         w.draining or w.drain_requested_at is not null as draining,
         w.heartbeat_at < statement_timestamp() - interval '30 s' as silent,
         w.kinds && array[job_kind] as has_kind, nullif(w.programs -> job_kind ->> 'trouble', '') as trouble
       from jobq.worker w
-      left join leased l on l.owner = w.id
       where w.queues ? job_queue
       limit 10000
+  ), leases as (
+    select l.id, l.owner, l.claimed_at, cardinality(l.job_ids) - cardinality(l.ended_slots) as held, s.kind_slots,
+        case when s.kind_slots <> '{}' then jobq.why_kind(l.id, jobq.why_first(l.job_ids, l.ended_slots)) end as kind
+      from jobq.lease l
+      join serving s on s.id = l.owner
+      where l.queue = job_queue and l.lost_at is null and cardinality(l.ended_slots) < cardinality(l.job_ids)
+  ), leased as materialized (
+    select l.owner, sum(l.held) as held, (array_agg(l.id order by l.claimed_at, l.id))[1] as oldest, min(l.claimed_at) as oldest_since
+      from leases l
+      where case when l.kind_slots ? job_kind then l.kind = job_kind else (l.kind_slots ? l.kind) is not true end
+      group by l.owner
   ), lively as materialized (
-    select s.* from serving s where not s.silent and not s.draining
+    select s.*, coalesce(l.held, 0) as held, l.oldest, l.oldest_since from serving s left join leased l on l.owner = s.id
+      where not s.silent and not s.draining
+  ), able_ones as materialized (
+    select l.* from lively l where l.has_kind and l.trouble is null
   )
   select (select count(*) from lively), (select count(*) from lively l where l.has_kind),
       (select count(*) from lively l where l.has_kind and l.trouble is not null),
-      (select count(*) from lively l where l.has_kind and l.trouble is null and l.held < l.slots),
+      (select count(*) from able_ones a where a.kind_slots is not null and a.held < a.slots),
+      (select count(*) from able_ones a where a.kind_slots is null),
+      (select bool_and(a.kind_slots ? job_kind) from able_ones a),
+      (select a.oldest from able_ones a where a.oldest is not null order by a.oldest_since, a.oldest limit 1),
       jsonb_build_object(
         'draining', (select count(*) from serving s where s.draining and not s.silent),
         'silent', (select count(*) from serving s where s.silent),
@@ -356,10 +382,9 @@ begin
         'kinds_total', (select count(distinct u.kind) from lively l cross join lateral unnest(l.kinds) as u(kind)),
         'trouble', (select l.trouble from lively l where l.has_kind and l.trouble is not null order by l.id limit 1),
         'worker', (select l.id from lively l where l.has_kind and l.trouble is not null order by l.id limit 1),
-        'slots', (select sum(l.slots) from lively l where l.has_kind and l.trouble is null),
-        'held', (select sum(l.held) from lively l where l.has_kind and l.trouble is null),
-        'owners', (select jsonb_agg(l.id) from lively l where l.has_kind and l.trouble is null))
-    into live, able, helpless, room, facts_of_workers;
+        'slots', (select sum(a.slots) from able_ones a),
+        'held', (select sum(a.held) from able_ones a))
+    into live, able, helpless, room, untold, kind_apart, oldest_lease, facts_of_workers;
   case
     when live = 0 then
       found_one := true;
@@ -402,7 +427,9 @@ begin
   place := jobq.why_turn(job_queue, job_key, keys_max) || jsonb_build_object('before', ahead, 'before_max', before_max);
   if running >= q.max_running then
     return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running)
-      || place || jobq.why_oldest(job_queue, null);
+      || place || jobq.why_oldest((
+        select l.id from jobq.lease l
+          where l.queue = job_queue and cardinality(l.ended_slots) < cardinality(l.job_ids) order by l.claimed_at, l.id limit 1));
   end if;
   if head_job is not null then
     return query select 'key_head', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'head', head_job,
@@ -419,12 +446,14 @@ begin
   if found_one then
     return;
   end if;
-  if room = 0 then
-    return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
-          'held', facts_of_workers -> 'held')
-        || place || jobq.why_oldest(job_queue, facts_of_workers -> 'owners');
+  if room = 0 and untold = 0 then
+    return query select case when kind_apart then 'kind_full' else 'workers_full' end,
+      jsonb_build_object('queue', job_queue, 'kind', case when kind_apart then job_kind end, 'workers', able - helpless,
+          'slots', facts_of_workers -> 'slots', 'held', facts_of_workers -> 'held')
+        || place || jobq.why_oldest(oldest_lease);
   elsif not limited then
-    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless) || place;
+    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless,
+      'workers_untold', case when room = 0 then untold end) || place;
   end if;
 end $$;
 
@@ -573,6 +602,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.why_waiting, jobq.why_running,
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.key_held, jobq.line_heads, jobq.why_first, jobq.why_kind, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.why_waiting, jobq.why_running,
   jobq.why_ended, jobq.why
   from public;

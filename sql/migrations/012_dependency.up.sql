@@ -173,7 +173,7 @@ begin
   with known as materialized (
     select k.id, k.waits, k.state, k.lease_id from unnest(begun, begun_waits, begun_states, begun_leases) as k(id, waits, state, lease_id)
   ), edge as materialized (
-    select e.child - 1 as place, job_ids[e.child] as child, p.id as parent, policies[e.child] as policy,
+    select e.child - 1 as place, job_ids[e.child] as child, p.id as parent, policies[e.child] as policy, e.parent < 0 as of_call,
         k.id is not null and k.waits is null and k.state is null as missing,
         case when k.state = 'completed' then k.state end as parent_state, case when k.state = 'completed' then k.lease_id end as parent_lease
       from unnest(children, parents) as e(child, parent)
@@ -185,9 +185,10 @@ begin
       select e.child, e.parent, e.parent_lease, e.parent_state, coalesce(e.policy, 'cancel') from edge e where not e.missing
       on conflict do nothing
   )
-  select e.place, e.parent into problem from edge e where e.missing order by e.place limit 1;
+  select e.place, e.parent, e.of_call into problem from edge e where e.missing order by e.place limit 1;
   if found then
-    raise sqlstate 'JQ002' using message = format('jobs[%s]: after: no such job: %s', problem.place, problem.parent);
+    raise sqlstate 'JQ002' using message = format('jobs[%s]: after: no such job: %s', problem.place, problem.parent)
+      || case when problem.of_call then ', which still has the unique key of one of these jobs' else '' end;
   end if;
   waits := array(
     select (select true from jobq.dependency d where d.child = j.id and d.parent_state is null limit 1)

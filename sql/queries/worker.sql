@@ -7,10 +7,10 @@
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, programs)
     values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
       sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
-      sqlc.arg(programs))
+      sqlc.arg(kind_slots), sqlc.arg(programs))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
@@ -37,7 +37,7 @@ delete from jobq.worker w where w.id = sqlc.arg(id);
 -- WorkerList is every worker that has beaten lately or still holds leases. It
 -- reads the leases once for all workers, and not once for each.
 -- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w

@@ -33,7 +33,7 @@ func (w *writer) Act(_ context.Context, action jobq.Action, targets ...operator.
 func (w *writer) Bulk(ctx context.Context, params operator.BulkParams) (operator.BulkProgress, error) {
 	params.OnBatch(operator.BulkProgress{AuditID: 8, Done: 1000})
 	<-ctx.Done()
-	return operator.BulkProgress{AuditID: 8, Done: 2000}, ctx.Err()
+	return operator.BulkProgress{AuditID: 8, Done: 2000, Refused: 2, Problems: []operator.ActedJob{{ID: 41, Problem: "it is running now"}}}, ctx.Err()
 }
 
 func newPart(confirm bool) (*Part, *writer) {
@@ -132,7 +132,7 @@ func TestBulkAlone(t *testing.T) {
 	require.Contains(t, p.Bulk(), "1,000 of 3,000 done")
 	p.Update(request.StopBulk{})
 	ended := all(t, p.Update(<-last))
-	require.Contains(t, ended[0].(request.Tell).Text, "requeue: 2,000 jobs changed, 0 left alone; stopped")
-	require.Equal(t, request.Step{Done: 2000, Ended: true}, ended[3])
+	require.Contains(t, ended[0].(request.Tell).Text, "requeue: 2,000 jobs changed, 2 left alone (job 41: it is running now); stopped")
+	require.Equal(t, request.Step{Done: 2000, Refused: 2, Ended: true}, ended[3])
 	require.Empty(t, p.Bulk())
 }

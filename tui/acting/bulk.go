@@ -181,6 +181,9 @@ func (p *Part) stepped(msg bulkStep) tea.Msg {
 // bulkEnded says what came of the action, which is the last one now.
 func (p *Part) bulkEnded(msg bulkStep) string {
 	text := fmt.Sprintf("%s: %s changed, %d left alone", msg.run.action, format.Count(int64(msg.progress.Done), "job"), msg.progress.Refused)
+	if problems := msg.progress.Problems; len(problems) > 0 {
+		text += fmt.Sprintf(" (job %d: %s)", problems[0].ID, problems[0].Problem)
+	}
 	switch {
 	case errors.Is(msg.err, context.Canceled):
 		text += fmt.Sprintf("; stopped, %s on the audit screen goes on with action %d", p.Key(command.Resume), msg.progress.AuditID)

@@ -32,12 +32,13 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 	if !f.Known(Workers) || q.Available == 0 && kind == "" {
 		return reason, false
 	}
-	takers, hasKind := 0, false
+	takers, hasKind, isApart := 0, false, false
 	for _, w := range f.Workers {
 		if w.Slots[q.Name] == 0 || w.Draining || f.now().Sub(w.HeartbeatAt) > WorkerSilence {
 			continue
 		}
 		takers++
+		isApart = isApart || len(w.KindSlots) > 0 // what runs in the slots of kinds cannot be told from what runs in those of the queue
 		hasKind = hasKind || len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)
 	}
 	switch {
@@ -49,7 +50,7 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 		return monitor.Reason{Code: monitor.ReasonQueueLimit, Facts: monitor.ReasonFacts{Running: q.Running, Limit: int64(q.MaxRunning)}}, true
 	case q.ThrottledUntil != nil && q.Rate != nil:
 		return monitor.Reason{Code: monitor.ReasonQueueRate, Facts: monitor.ReasonFacts{Rate: q.Rate, Until: q.ThrottledUntil}}, true
-	case q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
+	case !isApart && q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
 		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots, Since: q.HeadRunAt}}, true
 	}
 	return reason, false

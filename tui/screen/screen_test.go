@@ -371,6 +371,8 @@ func TestWhyWaiting(t *testing.T) {
 	live := monitor.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
 	able := live
 	able.Kinds = []string{"Send"}
+	apart := able
+	apart.KindSlots = map[string]int{"Resize": 4}
 	for _, test := range []struct {
 		queue   monitor.Queue
 		workers []monitor.Worker
@@ -383,6 +385,7 @@ func TestWhyWaiting(t *testing.T) {
 		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job"},
 		{monitor.Queue{Slots: 4, Running: 2, QueueSettings: monitor.QueueSettings{MaxRunning: 3, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}}, []monitor.Worker{able}, ""},
 		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots have been in use for 40s"},
+		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{apart}, ""},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{able}, ""},
 	} {
 		test.queue.Name = "email"

@@ -170,7 +170,13 @@ func (s *WorkerList) detail() []string {
 	}
 	kinds := "all"
 	if len(w.Kinds) > 0 {
-		kinds = widget.Clean(strings.Join(w.Kinds, ", "))
+		words := slices.Clone(w.Kinds)
+		for i, kind := range words {
+			if slots := w.KindSlots[kind]; slots > 0 {
+				words[i] = fmt.Sprintf("%s %d", kind, slots)
+			}
+		}
+		kinds = widget.Clean(strings.Join(words, ", "))
 	}
 	return []string{
 		s.Paint.Rule(s.cells, widget.Clean(w.ID)),

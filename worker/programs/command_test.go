@@ -1,6 +1,7 @@
 package programs_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -97,6 +98,38 @@ func TestExec(t *testing.T) {
 	require.Equal(t, "job worker exec\n"+folder+"\n", attempts(t, client, id)[0].Output)
 	for _, bad := range []string{`{}`, `{"cmd": "ls"}`, `{"cmd": ["ls"], "shell": true}`, `{"cmd": []}`} {
 		awaitState(t, client, enqueueRaw(t, client, programs.ExecKind, bad, nil), jobq.StateFailed)
+	}
+}
+
+// What a program says of the uniqueness of a job that it adds is obeyed, or fails the attempt.
+func TestEnqueueSaysUniqueness(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{})
+	p := programs.New(w)
+	require.NoError(t, p.HandleStream("k", programs.Stream{Command: shellCommand(`
+		while read -r line; do
+			id=${line#*\"id\":}; args=${line#*\"args\":}
+			echo "{\"enqueue\": {\"kind\": \"added\", \"args\": {\"x\": 1}, \"uniqueness\": ${args%%\}*}}}}"
+			echo "{\"id\": ${id%%,*}, \"done\": true}"
+		done`)}, nil))
+	run(t, w)
+	once := &jobq.EnqueueOptions{MaxAttempts: 1}
+	for range 2 {
+		awaitState(t, client, enqueueRaw(t, client, "k", `{"by": ["x"], "for": "30d"}`, once), jobq.StateCompleted)
+	}
+	added, err := client.List(context.Background(), jobq.Filter{Match: "kind:added"})
+	require.NoError(t, err)
+	require.Len(t, added.Jobs, 1)
+	for uniqueness, want := range map[string]string{
+		`{"by": ["x"], "window": "never"}`:     `uniqueness: window must be a duration such as "1h", not "never"`,
+		`{"by": ["x"], "for": "0s"}`:           `uniqueness: for must be a duration such as "1h", not "0s"`,
+		`{"by": ["y"]}`:                        "args have none of the fields",
+		`{"by": ["x"], "on_conflict": "no"}`:   "on_conflict must be skip, replace or fail",
+		`{"bye": ["x"]}`:                       `unknown field "bye"`,
+		`{"by": ["x"], "on_conflict": "fail"}`: "is held by",
+	} {
+		require.Contains(t, awaitState(t, client, enqueueRaw(t, client, "k", uniqueness, once), jobq.StateFailed).LastError, want, uniqueness)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -79,9 +80,36 @@ type newJob struct {
 	RunAt        time.Time       `json:"run_at"`
 	MaxAttempts  int             `json:"max_attempts"`
 	UniqueKey    string          `json:"unique_key"`
+	Uniqueness   newUniqueness   `json:"uniqueness"`
 	PartitionKey string          `json:"partition_key"`
 	Tags         []string        `json:"tags"`
 	Metadata     json.RawMessage `json:"metadata"`
+}
+
+// newUniqueness is what is said of a unique key beside the key, with times such as "1h".
+type newUniqueness struct {
+	By         []string      `json:"by"`
+	Window     string        `json:"window"`
+	For        string        `json:"for"`
+	OnConflict jobq.Conflict `json:"on_conflict"`
+}
+
+// set sets the options that it is about.
+func (u newUniqueness) set(options *jobq.EnqueueOptions) error {
+	options.UniqueBy, options.OnConflict = u.By, u.OnConflict
+	for _, period := range []struct {
+		name, text string
+		into       *time.Duration
+	}{{"window", u.Window, &options.UniqueWindow}, {"for", u.For, &options.UniqueFor}} {
+		if period.text == "" {
+			continue
+		}
+		var err error
+		if *period.into, err = when.ParseDuration(period.text); err != nil || *period.into == 0 {
+			return fmt.Errorf(`uniqueness: %s must be a duration such as "1h", not %.40q`, period.name, period.text)
+		}
+	}
+	return nil
 }
 
 // enqueue adds a job at once, if the lease is still this run's.
@@ -92,15 +120,19 @@ func (m *messages) enqueue(ctx context.Context, raw json.RawMessage) error {
 	if err := decoder.Decode(&job); err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
+	options := &jobq.EnqueueOptions{
+		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
+		UniqueKey: job.UniqueKey, PartitionKey: job.PartitionKey, Tags: job.Tags, Metadata: job.Metadata,
+	}
+	if err := job.Uniqueness.set(options); err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
 	if m.enqueued++; m.enqueued > enqueuedMax {
 		return fmt.Errorf("enqueue: more than %d jobs in one run", enqueuedMax)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return m.run.Enqueue(ctx, jobq.RawArgs{Name: job.Kind, JSON: job.Args}, &jobq.EnqueueOptions{
-		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
-		UniqueKey: job.UniqueKey, PartitionKey: job.PartitionKey, Tags: job.Tags, Metadata: job.Metadata,
-	})
+	return m.run.Enqueue(ctx, jobq.RawArgs{Name: job.Kind, JSON: job.Args}, options)
 }
 
 // problem is all that was noted, in one error, or nil.
