@@ -1234,8 +1234,8 @@ end $$;
 -- that could take nothing back leaves the action as if it had not been tried.
 --
 -- Unique keys are taken before any job is locked, as in act. A deleted job takes its key until the same time as
--- before; what is over gives up one whose time has come as it is put back. It comes back without its key
--- if another job has that by now: only what is unfinished needs it.
+-- before. One that had ended comes back without it if its time has come, or another job has it by now: only what is
+-- unfinished needs its key.
 create function jobq.undo(actor text, audit_id bigint)
   returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text, ended boolean)
   language plpgsql
@@ -1292,7 +1292,7 @@ begin
             select x.unique_key from jobq.run x
               where undone.action = 'cancel' and x.id = t.job_id and x.state is not null limit 1) r on true
           where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last
-            and (t.before ->> 'stage' = 'pending' or undone.action = 'delete' and t.before ? 'key_until')
+            and (t.before ->> 'stage' = 'pending' or undone.action = 'delete' and (t.before ->> 'key_until')::timestamptz > statement_timestamp())
       ) k
       where k.key is not null;
     holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids, taken.untils);
