@@ -152,7 +152,7 @@ type Janitor struct {
 	log     *slog.Logger
 	leading atomic.Bool
 	pooled  atomic.Bool // there is no leader: sessions are shared, or may be, and no way leads past that
-	noWay   bool        // the way past the pooler was closed the last time; of the goroutine of Run
+	noWay   string      // why the way past the pooler was closed the last time, as logged; of the goroutine of Run
 	own     atomic.Pointer[pgxpool.Pool]
 
 	ticker     *ticker
@@ -296,8 +296,8 @@ func (j *Janitor) leadPastPooler(ctx context.Context, started, healthy func()) e
 	if !errors.Is(err, errNoWay) || ctx.Err() != nil {
 		return err
 	}
-	if !j.noWay {
-		j.noWay = true
+	if reason := err.Error(); reason != j.noWay {
+		j.noWay = reason
 		j.log.Warn("no janitor can lead by the listen URL: the janitor works in mode any until one can", "error", err)
 	}
 	j.pooled.Store(true)

@@ -121,7 +121,7 @@ func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errNoWay, err)
 		}
-		j.noWay = false
+		j.noWay = ""
 		return conn, nil
 	}
 	conn, err := j.connect(ctx, "jobq-janitor")

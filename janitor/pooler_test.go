@@ -99,7 +99,7 @@ func TestLeadsNowhereElse(t *testing.T) {
 		f.scheduled(1, "100 ms")
 		f.eventually("select count(*) from jobq.job where state = 'available'", n+1)
 	}
-	require.Contains(t, f.log.String(), "does not lead to the pool's database")
+	require.Eventually(t, func() bool { return strings.Contains(f.log.String(), "does not lead to the pool's database") }, patience, 5*time.Millisecond)
 	require.False(t, j.Leading())
 	require.Equal(t, 1, elsewhere.number("select count(*) from jobq.job where state = 'scheduled'"))
 }

@@ -15,8 +15,9 @@ import (
 // than the pool, or to a standby: nothing would ever be heard there.
 var ErrOtherDatabase = errors.New("the connection for notifications (--listen-url, in Go Listen) does not lead to the pool's database")
 
-// listenCheckTimeout bounds CheckListen: whoever listens tries for longer.
-const listenCheckTimeout = 3 * time.Second
+// listenCheckTimeout bounds CheckListen: a host that does not answer must not keep a
+// command from its work for long.
+const listenCheckTimeout = 7 * time.Second
 
 // CheckSameDatabase returns ErrOtherDatabase when two connections are not to the same
 // database of the same running server. Names and addresses do not tell: a pooler has
