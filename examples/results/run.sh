@@ -30,11 +30,13 @@ for language; do
   jobq cancel "$cancelled" > /dev/null
   late=$(later)
 
-  # psql hears nothing. The others look once, and then hear it: their next look would be too late.
+  # psql hears nothing. The others look once, and then hear it: their next look would be at their limit.
   if [ "$language" = shell ]; then
     await "$(jobq enqueue resize '{"at": "once"}' --queue images)"
   else
+    began=$(date +%s)
     PAUSE=3600 LIMIT=300 await "$(jobq enqueue resize --queue images)"
+    [ $(($(date +%s) - began)) -lt 300 ] || echo "$language was not notified: it has looked at the end of its limit"
   fi
   await "$broken" "$cancelled" 4711
   LIMIT=1 await "$late"
