@@ -70,13 +70,6 @@ const manyKeys = `with q as (
   )
   insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
-// manyPaused has all of the full keys paused, and a job of each of many of them.
-const manyPaused = manyKeys + `;
-  insert into jobq.paused_key (queue, key, paused_at, paused_by) select 'keys', 'full ' || i, now() - interval '2 days', 'ann' from generate_series(1, 20000) i;
-  update jobq.lane set full_limit = null where queue = 'keys';
-  insert into jobq.pending (id, kind, queue, partition_key) select 5200000 + i, 'k', 'keys', 'full ' || i from generate_series(101, 5000) i;
-  delete from jobq.lane_hint where queue = 'keys'`
-
 // manyTurns gives a queue very many keys that have their turns, and behind them one with a job.
 const manyTurns = `with w as (
     insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}', '{}')
@@ -231,12 +224,10 @@ func historyCases() []historyCase {
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
-		{"LaneClaim beside many paused keys", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyPaused},
 		{"LaneTake", db.LaneTake, "'1 min', 'w', 'q1'", batch, chosenJobs},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
-		{"LanePrune beside many paused keys", db.LanePrune, "'keys', '', 0, 100", batch, manyPaused},
 		{"LaneHeadPrune", db.LaneHeadPrune, "'keys', 'key 100', 100", batch, manyHeads},
 		{"LaneHeadPrune of failures", db.LaneHeadPrune, "'stops', 'key 100', 100", batch, manyHeads},
 		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
@@ -251,17 +242,14 @@ func historyCases() []historyCase {
 		{"WorkWaits", db.WorkWaits, "true, '{k1}', '{none,due}'", few, ""},
 		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
-		{"WorkWaits where keys are paused", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, manyPaused},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
 		{"QueueList", db.QueueList, "1000", 4 * batch, ""},
-		{"QueueList beside many paused keys", db.QueueList, "1000", 4 * batch, manyPaused},
 		{"KeyList of many full keys", db.KeyList, "10000, 'keys', 1000, '', 100", batch, manyKeys},
 		{"KeyList behind many keys", db.KeyList, "10000, 'keys', 1000, 'full 5', 100", 2 * batch, manyKeys},
-		{"KeyList of many paused keys", db.KeyList, "10000, 'keys', 1000, '', 100", 2 * batch, manyPaused},
 		{"KeyList of an order", db.KeyList, "10000, 'stops', 1000, '', 100", 3 * batch, manyHeads + heldJobs},
 		{"KeyList without a limit", db.KeyList, "10000, 'q1', 1000, '', 100", 10 * batch, manyUnlimited}, // all that runs of the queue
 		{"StatsByQueue", db.StatsByQueue, "'1 hour'", inHand, ""},
@@ -277,7 +265,6 @@ func historyCases() []historyCase {
 		{"DoctorErrors", db.DoctorErrors, "'1 hour', 10000", inHand, ""},
 		{"DoctorDefaults", db.DoctorDefaults, "", few, ""},
 		{"DoctorPaused", db.DoctorPaused, "'1 day'", few, ""},
-		{"DoctorPaused of many keys", db.DoctorPaused, "'1 day'", inHand, manyPaused},
 		{"DoctorWorkers", db.DoctorWorkers, "'1 minute'", few, ""},
 		{"DoctorConnections", db.DoctorConnections, "'1 minute'", few, ""},
 		{"SessionFacts", db.SessionFacts, "", few, ""},
@@ -292,7 +279,6 @@ func historyCases() []historyCase {
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of the first in the line, of a kind with slots of its own", db.WhyList, "1", 2 * few, `update jobq.worker set heartbeat_at = now(), kind_slots = '{"k1": 1}'; update jobq.lease set queue = 'q1'`},
 		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
-		{"WhyList of a job of a paused key", db.WhyList, "of_full_key()", inHand, manyPaused},
 		{"WhyList of a job behind many keys", db.WhyList, "8000001", few, manyTurns},
 		{"WhyList of a job of one of many new keys", db.WhyList, "8000001", batch, manyNewKeys},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
@@ -336,8 +322,8 @@ func historyCases() []historyCase {
 		{"KindList", db.KindList, "1000, '1 hour'", inHand, ""},
 		{"KindAct", db.KindAct, "'ann', 'kind_pause', 'k', null", few, ""},
 		{"KindAct of a resume", db.KindAct, "'ann', 'kind_resume', 'k', null", few, "insert into jobq.kind (name, paused_at) values ('k', now())"},
-		{"KeyAct", db.KeyAct, "'ann', 'key_pause', 'keys', 'ready 1', null", inHand, manyPaused},
-		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'keys', 'full 7', null", inHand, manyPaused},
+		{"KeyAct", db.KeyAct, "'ann', 'key_pause', 'q1', 'a', null", inHand, ""},
+		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'q1', 'a', null", inHand, "insert into jobq.paused_key (queue, key, paused_at, paused_by) values ('q1', 'a', now(), 'ann')"},
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},

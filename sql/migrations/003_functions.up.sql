@@ -1642,7 +1642,8 @@ begin
     ), k as materialized (
       select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
         from (select e.key from eaten e group by e.key) e
-        where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = e.key limit 1) is null
+        where (select p.key from jobq.paused_key p where p.queue = of_queue order by p.key limit 1) is null -- asked once
+          or (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = e.key limit 1) is null
     ), hinted as (
       insert into jobq.lane as l (queue, key, turn, hinted)
         select of_queue, n.key, n.turn, n.turn
@@ -2269,7 +2270,8 @@ begin
   ), due as materialized (
     select e.key
       from (select x.key from eaten x group by x.key) e
-      where (select p.key from jobq.paused_key p where p.queue = last_queue and p.key = e.key limit 1) is null
+      where (select p.key from jobq.paused_key p where p.queue = last_queue order by p.key limit 1) is null -- asked once
+        or (select p.key from jobq.paused_key p where p.queue = last_queue and p.key = e.key limit 1) is null
   ), hinted as (
     insert into jobq.lane as l (queue, key, turn, hinted)
       select last_queue, k.key, k.turn, k.turn

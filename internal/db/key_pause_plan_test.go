@@ -1,0 +1,60 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// The statements that meet paused keys cost the same however many there are, as in TestPlansOfMuchHistory. They have a database
+// of their own, since rows that a plan test takes back stay in the way of those after it.
+func TestPlansBesideManyPausedKeys(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.withoutAutovacuum()
+	q.exec("insert into jobq.queue (name, key_limit) values ('keys', 1)")
+	q.exec("insert into jobq.pending (id, kind, queue, partition_key) select i, 'k', 'keys', 'paused ' || i from generate_series(1, 20000) i")
+	q.exec("insert into jobq.pending (id, kind, queue, partition_key) select 20000 + i, 'k', 'keys', 'ready ' || i % 10 from generate_series(1, 100) i")
+	q.exec("truncate jobq.lane_hint")
+	q.exec("insert into jobq.lane (queue, key) select 'keys', 'paused ' || i from generate_series(1, 20000) i union all select 'keys', ''")
+	q.exec("insert into jobq.lane (queue, key, turn) select 'keys', 'ready ' || i, nextval('jobq.lane_turn_seq') from generate_series(0, 9) i")
+	q.exec(`insert into jobq.paused_key (queue, key, paused_at, paused_by)
+		select 'keys', 'paused ' || i, now() - interval '2 days' - i * interval '1 s', 'ann' from generate_series(1, 20000) i`)
+	const batch, inHand = 6_000, 3_000
+	admitted := "select set_config('jobq_claim.admitted', '100', true)"
+	cases := []historyCase{
+		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", inHand, admitted},
+		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, ""},
+		{"WorkWaits", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, ""}, // looks at 1,000 keys
+		{"QueueList", db.QueueList, "1000", batch, ""},
+		{"KeyList", db.KeyList, "10000, 'keys', 1000, '', 100", batch, ""},
+		{"DoctorPaused", db.DoctorPaused, "'1 day'", 100, ""},
+		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},
+		{"WhyList", db.WhyList, "7", inHand, ""},
+		{"KeyAct", db.KeyAct, "'ann', 'key_pause', 'keys', 'ready 1', null", inHand, ""},
+		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'keys', 'paused 7', null", inHand, ""},
+	}
+	conn, err := q.pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	for i, c := range cases {
+		_, err := conn.Exec(ctx, fmt.Sprintf("prepare history_%d as %s", i, q.schema.SQL(c.sql)))
+		require.NoError(t, err, c.name)
+	}
+	for _, statistics := range []string{"absent", "fresh"} {
+		if statistics == "fresh" {
+			q.exec("analyze jobq.pending, jobq.lane, jobq.lane_hint, jobq.paused_key")
+		}
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			t.Logf("statistics %s, %s", statistics, mode)
+			for i, c := range cases {
+				c.run(t, conn, i, mode)
+			}
+		}
+	}
+}
