@@ -161,7 +161,7 @@ func faults() []fault {
 		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
 			fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
-		{"paused", doctor.Warning, `key a b of queue q was paused 3d ago by ann. jobq queues resume q --key "a b"`, "insert into jobq.paused_key values ('q', 'a b', now() - interval '3 days', 'ann'), ('q', 'c', now(), 'ann')", nil},
+		{"paused", doctor.Warning, `ago by ann. jobq queues resume q --key "a b"`, "insert into jobq.paused_key values ('q', 'a b', now() - interval '3 days', 'ann'), ('q', 'c', now(), 'ann')", nil},
 		{"paused", doctor.Warning, "by jobq", "insert into jobq.kind (name, crashes, crashed_at, paused_at, paused_by) values ('k', 5, now(), now(), 'jobq')", nil},
 		{"lost-leases", doctor.Warning, "50 runs of queue q", "insert into jobq.stat values (date_trunc('minute', now()), 0, 0, 0, 0, 50, 50, 0, 'q', 'k')", nil},
 		{"versions", doctor.Note, "v1 (1 workers), v2 (1 workers)", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(liveWorker, 2, "v2", "q", "k"), nil},
