@@ -243,7 +243,7 @@ func historyCases() []historyCase {
 		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
+		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q0,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
