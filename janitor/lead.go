@@ -141,13 +141,15 @@ func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
 // connectPastPooler opens a connection as the client listens. It must lead to the pool's
 // database: the leader changes what it finds.
 func (j *Janitor) connectPastPooler(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
-	defer cancel()
+	connecting, connected := context.WithTimeout(ctx, wayTimeout)
+	defer connected()
 	way := j.client.Listen()
-	conn, err := j.connectBy(ctx, way, "jobq-janitor")
+	conn, err := j.connectBy(connecting, way, "jobq-janitor")
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
 	err = j.pool().AcquireFunc(ctx, func(pooled *pgxpool.Conn) error { return db.CheckSameDatabase(ctx, conn, pooled.Conn()) })
 	if err == nil {
 		var sessions db.Sessions

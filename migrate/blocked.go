@@ -33,26 +33,34 @@ func (d *driver) watched(ctx context.Context, conn db.DBTX, run func() error) er
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	seen := make(chan []db.SessionBlockersRow, 1)
-	go func() { seen <- d.watch(running, session) }()
+	var blockers []db.SessionBlockersRow
+	var waits bool
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		blockers, waits = d.watch(running, session)
+	}()
 	err := run()
 	stop()
-	if blockers := <-seen; len(blockers) > 0 && db.IsTimeout(err) {
+	<-watched
+	// Of other timeouts and cancellations, a wait that was over is not the reason.
+	if len(blockers) > 0 && (db.IsLockTimeout(err) || waits && db.IsTimeout(err)) {
 		return fmt.Errorf("%w: %s", err, blocked(blockers))
 	}
 	return err
 }
 
 // watch looks at a session until the context ends, and returns for whom it waited when it
-// last did.
-func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlockersRow) {
+// last did, and whether it did at the last look.
+func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlockersRow, waits bool) {
 	told := int32(-1) // 0 is a prepared transaction
 	for sleep.For(ctx, lookPoll) == nil {
 		blockers, err := d.look(ctx, session)
 		if err != nil {
-			return last // such as: no more connections. All this is only for messages
+			return last, waits // such as: no more connections. All this is only for messages
 		}
-		if len(blockers) == 0 {
+		waits = len(blockers) > 0
+		if !waits {
 			continue
 		}
 		last = blockers
@@ -61,7 +69,7 @@ func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlo
 			d.logger.Warn("a migration waits for another session", blockerAttributes(first)...)
 		}
 	}
-	return last
+	return last, waits
 }
 
 // look is not interrupted when the migration ends, which would cost the connection.

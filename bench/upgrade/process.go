@@ -58,9 +58,10 @@ func start(ctx context.Context, name, url string, p program, args ...string) (*p
 	return r, nil
 }
 
-// environment is that of a jobq.
+// environment is that of a jobq. What could lead it to the caller's own tables is replaced.
 func environment(url, name string) []string {
-	return append(os.Environ(), "DATABASE_URL="+url+"&application_name="+name)
+	url += "&application_name=" + name
+	return append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_LISTEN_URL=", "JOBQ_SCHEMA=jobq", "JOBQ_SESSIONS=auto", "JOBQ_CONTEXT=")
 }
 
 // check says whether it has ended by itself, which it must not.

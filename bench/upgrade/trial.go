@@ -36,6 +36,13 @@ type window struct {
 
 // upgrade does it all. Inserters, and people at the old program, go on whatever happens.
 func (t *trial) upgrade(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer func() { // nobody outlives the trial, however it ends
+		end()
+		for _, p := range t.crew {
+			<-p.ended
+		}
+	}()
 	if err := t.command(ctx, t.old, "migrate", "up"); err != nil {
 		return err
 	}

@@ -94,6 +94,9 @@ func exports(url string) string {
 	if os.Getenv("JOBQ_DATABASE_URL") != "" {
 		lines += "  export JOBQ_DATABASE_URL=\"$DATABASE_URL\"\n"
 	}
+	if os.Getenv("JOBQ_LISTEN_URL") != "" {
+		lines += "  unset JOBQ_LISTEN_URL\n"
+	}
 	return lines
 }
 

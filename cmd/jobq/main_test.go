@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
-	for _, name := range []string{"DATABASE_URL", "JOBQ_DATABASE_URL", "JOBQ_CONTEXT"} {
+	for _, name := range []string{"DATABASE_URL", "JOBQ_DATABASE_URL", "JOBQ_LISTEN_URL", "JOBQ_CONTEXT"} {
 		_ = os.Unsetenv(name) // tests say which database they mean
 	}
 	_ = os.Setenv("XDG_CONFIG_HOME", "/nowhere") // and have no settings of the one who runs them

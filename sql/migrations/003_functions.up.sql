@@ -2377,7 +2377,7 @@ end $$;
 
 -- lane_work says whether a queue has a job of these kinds, and of a key, that could run now or when another one has ended that runs: not
 -- one whose key is paused and, with a key_order, not one that waits for the retry of its key's head, or that a failed one stops. It looks at
--- 1,000 keys; of more it takes that to be so. Needs pending_claim_idx, pending_pkey, paused_key_pkey, and what lane_next needs.
+-- 1,000 keys; of more it takes that to be so, without an order only if one of them has a job of these kinds. Needs pending_claim_idx, pending_pkey, paused_key_pkey, and what lane_next needs.
 create function jobq.lane_work(of_queue text, of_order text, kinds text[]) returns boolean
   language plpgsql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -2405,6 +2405,12 @@ begin
       return true;
     end if;
   end loop;
+  if of_order is null then
+    perform from jobq.pending p
+      where p.queue = of_queue and p.position is not null and p.partition_key > last_key and p.kind = any(lane_work.kinds)
+      order by p.partition_key, p.priority, p.position limit 1;
+    return found;
+  end if;
   return true;
 end $$;
 

@@ -665,6 +665,8 @@ create function jobq.act_key(actor text, action text, queue text, key text, note
 declare
   was text; -- the reason for a pause that ends
   problem text := case
+    when actor is null or char_length(actor) not between 1 and 255 then
+      format('actor must be 1 to 255 characters, not %s', coalesce(char_length(actor)::text, 'null'))
     when action is null or action not in ('key_pause', 'key_resume') then
       format('action must be key_pause or key_resume, not %s', coalesce(left(action, 100), 'null'))
     when queue is null or char_length(queue) not between 1 and 128 then
@@ -725,9 +727,10 @@ end $$;
 -- their runs ends. A crash more than a day ago does not count.
 --
 -- It runs as the owner: a worker has no other right to pause. It waits for nobody
--- longer than a second, since recovery goes on after it. Needs stat_pkey: the planner would rather read all of stat, from its oldest row on.
+-- longer than a second, since recovery goes on after it. Needs stat_pkey: the planner would rather read all of stat, from its oldest row on,
+-- and that of PostgreSQL 18 by another index: so there is an order, and no sort.
 create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text) returns table (kind text, crashes integer)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' set enable_seqscan = off set jit = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' set enable_seqscan = off set enable_sort = off set jit = off
   as $$
 declare
   moment timestamptz := clock_timestamp();
@@ -747,8 +750,9 @@ begin
       continue;
     end if;
     if known.crashed_at is null
-        or exists (select from jobq.stat s
-          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind and s.completed + s.failed + s.retried > s.lost)
+        or (select true from jobq.stat s
+          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind and s.completed + s.failed + s.retried > s.lost
+          order by s.minute limit 1)
         or exists (select from jobq.stat_delta s
           where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind and s.completed + s.failed + s.retried > s.lost) then
       known.crashes := 1;
