@@ -258,9 +258,8 @@ begin
     end if;
   end if;
   return jsonb_build_object('partition_key', of_key, 'keys_before_max', keys_max,
-    'keys_before', (select case when count(*) > keys_max then count(*) -- and of fewer, those that were paused since the last claim are not before it
-        else count(*) filter (where not exists (select from jobq.paused_key p where p.queue = of_queue and p.key = before.key)) end
-      from (select l.key from jobq.lane l
+    'keys_before', (select count(*) from (
+      select from jobq.lane l
         where l.queue = of_queue and l.turn is not null and l.turn < coalesce(own, 9223372036854775807)
         order by l.turn desc limit keys_max + 1) before),
     'keys_new', (select count(*) from (
