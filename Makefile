@@ -39,7 +39,7 @@ demo: ## Run the demo: real work, a killed worker, recovery
 
 .PHONY: test
 test: ## Run all tests, on a private PostgreSQL, with the race detector
-	go test -race ./...
+	go test -race -timeout 40m ./...
 
 .PHONY: check
 check: format-check vet lint sqlc-diff test fault-smoke bench-check ## All that CI does
@@ -178,7 +178,7 @@ bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 
 .PHONY: bench-check
 bench-check: ## Vet and test the modules bench and bench/adapter/jobq-bench, which no other target builds
-	cd bench && go vet ./... && go test -race ./...
+	cd bench && go vet ./... && go test -race -timeout 40m ./...
 	cd bench/adapter/jobq-bench && go vet ./... && go test -race ./...
 
 .PHONY: bench-peers
