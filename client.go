@@ -49,7 +49,7 @@ type Config struct {
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
 	// Listen says how to connect for notifications where the pool leads through a pooler
-	// that shares sessions: past it, to the same database. Make it with pgxpool.ParseConfig;
+	// that shares sessions: a direct connection to the same database. Make it with pgxpool.ParseConfig;
 	// its hooks are called as the pool's are, and it is copied. Workers, Wait and
 	// monitor.Watch listen there, on one connection each, and do all else on the pool; the
 	// janitor that leads has its connection there. Default nil: these connections are made as

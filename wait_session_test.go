@@ -165,9 +165,9 @@ func TestWaitWithoutNotifications(t *testing.T) {
 	require.Zero(t, sent.count("AwaitEnd"))
 }
 
-// Where the pool leads through a pooler and the client has a way past it for
+// Where the pool leads through a pooler and the client has a direct connection for
 // notifications, waits are announced, and one connection listens.
-func TestWaitPastAPooler(t *testing.T) {
+func TestWaitOnADirectConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	direct := pgtest.URL(t)

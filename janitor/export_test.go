@@ -12,9 +12,9 @@ func LookAtTablesEvery(every time.Duration) func(*Janitor) {
 	return func(j *Janitor) { j.tablesEvery = every }
 }
 
-// WayRetry makes a janitor try sooner again to get past a pooler.
-func WayRetry(every time.Duration) func(*Janitor) {
-	return func(j *Janitor) { j.wayRetry = every }
+// DirectRetry makes a janitor try sooner again to make the direct connection.
+func DirectRetry(every time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.directRetry = every }
 }
 
 // ChoreTimes makes a janitor's chores rest and end sooner: the limit of each, the

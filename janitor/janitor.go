@@ -111,14 +111,14 @@ type Config struct {
 // errShared ends an attempt to lead, before it has left anything in the session.
 var errShared = errors.New("the leader's session is shared by a pooler")
 
-// errNoWay ends an attempt to lead by Config.Listen of the client.
-var errNoWay = errors.New("the way past the pooler is closed")
+// errNoDirect ends an attempt to lead by the direct connection, which is Config.Listen of the client.
+var errNoDirect = errors.New("there is no direct connection")
 
 const (
-	// wayTimeout is how long a janitor tries to get past the pooler, and wayRetry how long
-	// it takes turns before it tries again.
-	wayTimeout = 5 * time.Second
-	wayRetry   = time.Minute
+	// directTimeout is how long a janitor tries to make the direct connection, and directRetry how
+	// long it takes turns before it tries again.
+	directTimeout = 5 * time.Second
+	directRetry   = time.Minute
 )
 
 // complete fills in defaults and refuses what cannot work.
@@ -145,22 +145,22 @@ func (c *Config) complete() error {
 
 // Janitor keeps one schema in order. Make one with New and call Run.
 type Janitor struct {
-	client  *jobq.Client
-	config  Config
-	id      string
-	schema  *db.Schema
-	log     *slog.Logger
-	leading atomic.Bool
-	pooled  atomic.Bool // there is no leader: sessions are shared, or may be, and no way leads past that
-	noWay   string      // why the way past the pooler was closed the last time, as logged; of the goroutine of Run
-	own     atomic.Pointer[pgxpool.Pool]
+	client   *jobq.Client
+	config   Config
+	id       string
+	schema   *db.Schema
+	log      *slog.Logger
+	leading  atomic.Bool
+	pooled   atomic.Bool // there is no leader: sessions are shared, or may be, and there is no direct connection
+	noDirect string      // why there was no direct connection the last time, as logged; of the goroutine of Run
+	own      atomic.Pointer[pgxpool.Pool]
 
 	ticker     *ticker
 	tickLimits limits
 	choreTimes choreTimes
 	// tablesEvery is tablesEvery; tests shorten it.
 	tablesEvery time.Duration
-	wayRetry    time.Duration // likewise
+	directRetry time.Duration // likewise
 	choresWake  chan struct{} // of size 1; said when this janitor becomes the leader
 	tally       tally
 	telling     sync.Mutex // held while Config.OnEvent runs
@@ -172,7 +172,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, wayRetry: wayRetry, choresWake: make(chan struct{}, 1)}
+	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, directRetry: directRetry, choresWake: make(chan struct{}, 1)}
 	j.ticker = newTicker(j)
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
@@ -256,15 +256,15 @@ func (j *Janitor) Run(ctx context.Context) error {
 }
 
 // work does what the mode says, until it breaks. Where sessions are shared there
-// is no leader: its lock would stay behind in a session, and let a second one in. If
-// there is a way past the pooler, the leader's connection takes it.
+// is no leader: its lock would stay behind in a session, and let a second one in. With a
+// direct connection, a janitor leads by that.
 func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	sessions, err := j.findSessions(ctx)
 	if sessions == "" {
 		return err
 	}
-	if j.config.Mode == Leader && j.goesPastPooler() {
-		return j.leadPastPooler(ctx, started, healthy)
+	if j.config.Mode == Leader && j.leadsDirectly() {
+		return j.leadDirectly(ctx, started, healthy)
 	}
 	if sessions == db.SessionsShared && !j.pooled.Swap(true) && j.config.Mode == Leader {
 		j.log.Warn("sessions are shared by a pooler, or may be: the janitor works in mode any, without a leader", "doubt", err)
@@ -280,28 +280,28 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	return j.takeTurns(ctx, started, healthy)
 }
 
-// goesPastPooler says whether sessions are shared, and the client knows a way past that.
-func (j *Janitor) goesPastPooler() bool {
+// leadsDirectly says whether sessions are shared, and the client knows how to make a direct connection.
+func (j *Janitor) leadsDirectly() bool {
 	return j.client.Listen() != nil && j.schema.Sessions() == db.SessionsShared
 }
 
-// leadPastPooler is lead with a way past the pooler. While that is closed, the janitor
-// takes turns, as it does where there is none.
-func (j *Janitor) leadPastPooler(ctx context.Context, started, healthy func()) error {
+// leadDirectly is lead by a direct connection. While that cannot be made, the janitor
+// takes turns, as it does where the client has none.
+func (j *Janitor) leadDirectly(ctx context.Context, started, healthy func()) error {
 	if err := j.usePoolOfItsOwn(ctx); err != nil {
 		return err
 	}
 	j.pooled.Store(false)
 	err := j.lead(ctx, started, healthy)
-	if !errors.Is(err, errNoWay) || ctx.Err() != nil {
+	if !errors.Is(err, errNoDirect) || ctx.Err() != nil {
 		return err
 	}
-	if reason := err.Error(); reason != j.noWay {
-		j.noWay = reason
+	if reason := err.Error(); reason != j.noDirect {
+		j.noDirect = reason
 		j.log.Warn("no janitor can lead by the listen URL: the janitor works in mode any until one can", "error", err)
 	}
 	j.pooled.Store(true)
-	turns, cancel := context.WithTimeout(ctx, j.wayRetry)
+	turns, cancel := context.WithTimeout(ctx, j.directRetry)
 	defer cancel()
 	err = j.takeTurns(turns, started, healthy)
 	if turns.Err() != nil && ctx.Err() == nil {

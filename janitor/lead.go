@@ -114,14 +114,14 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // connectAlone opens a connection that has a session to itself: as the pool does, or
-// past its pooler.
+// the direct connection.
 func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
-	if j.goesPastPooler() {
-		conn, err := j.connectPastPooler(ctx)
+	if j.leadsDirectly() {
+		conn, err := j.connectDirectly(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errNoWay, err)
+			return nil, fmt.Errorf("%w: %w", errNoDirect, err)
 		}
-		j.noWay = ""
+		j.noDirect = ""
 		return conn, nil
 	}
 	conn, err := j.connect(ctx, "jobq-janitor")
@@ -138,13 +138,13 @@ func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectPastPooler opens a connection as the client listens. It must lead to the pool's
+// connectDirectly opens a connection as the client listens. It must lead to the pool's
 // database: the leader changes what it finds.
-func (j *Janitor) connectPastPooler(ctx context.Context) (*pgx.Conn, error) {
-	connecting, connected := context.WithTimeout(ctx, wayTimeout)
+func (j *Janitor) connectDirectly(ctx context.Context) (*pgx.Conn, error) {
+	connecting, connected := context.WithTimeout(ctx, directTimeout)
 	defer connected()
-	way := j.client.Listen()
-	conn, err := j.connectBy(connecting, way, "jobq-janitor")
+	direct := j.client.Listen()
+	conn, err := j.connectBy(connecting, direct, "jobq-janitor")
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (j *Janitor) connectPastPooler(ctx context.Context) (*pgx.Conn, error) {
 	err = j.pool().AcquireFunc(ctx, func(pooled *pgxpool.Conn) error { return db.CheckSameDatabase(ctx, conn, pooled.Conn()) })
 	if err == nil {
 		var sessions db.Sessions
-		if sessions, err = db.FindSessions(ctx, db.SessionsAuto, conn, way); sessions == db.SessionsShared {
+		if sessions, err = db.FindSessions(ctx, db.SessionsAuto, conn, direct); sessions == db.SessionsShared {
 			err = errors.Join(errShared, err)
 		}
 	}
@@ -171,8 +171,8 @@ func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, e
 	return j.connectBy(ctx, j.pool().Config(), application)
 }
 
-func (j *Janitor) connectBy(ctx context.Context, way *pgxpool.Config, application string) (*pgx.Conn, error) {
-	return db.Connect(ctx, way, func(config *pgx.ConnConfig) {
+func (j *Janitor) connectBy(ctx context.Context, to *pgxpool.Config, application string) (*pgx.Conn, error) {
+	return db.Connect(ctx, to, func(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = application
 		db.RequirePrimary(config)
 	})

@@ -18,35 +18,35 @@ import (
 	"github.com/jobq-dev/jobq/janitor"
 )
 
-// setUpPooled is setUp for a client behind PgBouncer in transaction mode, with a way past
-// it to the database of that URL; empty for its own. The fixture's pool is direct.
-func setUpPooled(t *testing.T, wayURL string) (f *fixture, way *pgxpool.Config) {
+// setUpPooled is setUp for a client behind PgBouncer in transaction mode, with a direct
+// connection to the database of that URL; empty for its own. The fixture's pool does without PgBouncer.
+func setUpPooled(t *testing.T, listenURL string) (f *fixture, listen *pgxpool.Config) {
 	t.Helper()
 	direct := pgtest.URL(t)
-	if wayURL == "" {
-		wayURL = direct
+	if listenURL == "" {
+		listenURL = direct
 	}
-	way, err := pgxpool.ParseConfig(wayURL)
+	listen, err := pgxpool.ParseConfig(listenURL)
 	require.NoError(t, err)
-	return &fixture{T: t, pool: pgtest.Connect(t, direct), log: &logBuffer{}}, way
+	return &fixture{T: t, pool: pgtest.Connect(t, direct), log: &logBuffer{}}, listen
 }
 
-// connect makes the fixture's client, with the way as it is by now.
-func (f *fixture) connect(way *pgxpool.Config) {
+// connect makes the fixture's client, with the direct connection as it is configured by now.
+func (f *fixture) connect(listen *pgxpool.Config) {
 	f.Helper()
 	direct := f.pool.Config().ConnString()
 	pooled := pgtest.StartPgBouncer(f, direct, map[string]string{"pool_mode": "transaction", "default_pool_size": "3"}).URL(f, direct)
 	var err error
-	f.client, err = jobq.NewClient(pgtest.Connect(f, pooled), &jobq.Config{Listen: way})
+	f.client, err = jobq.NewClient(pgtest.Connect(f, pooled), &jobq.Config{Listen: listen})
 	require.NoError(f, err)
 }
 
-// With a way past the pooler a janitor leads, and hears of jobs that are due soon: its
+// With a direct connection a janitor leads, and hears of jobs that are due soon: its
 // scans are far too seldom to find them.
-func TestLeadsPastThePooler(t *testing.T) {
+func TestLeadsDirectly(t *testing.T) {
 	t.Parallel()
-	f, way := setUpPooled(t, "")
-	f.connect(way)
+	f, listen := setUpPooled(t, "")
+	f.connect(listen)
 	j, stop := f.start(janitor.Config{ScanInterval: time.Hour})
 	require.Eventually(t, j.Leading, patience, 5*time.Millisecond, "the janitor does not lead")
 	for n := range 3 {
@@ -59,22 +59,22 @@ func TestLeadsPastThePooler(t *testing.T) {
 	f.eventually("select count(*) from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory'", 0)
 }
 
-// While the way past the pooler is closed, a janitor takes turns, and says so once. When
-// the way is open again, it leads.
-func TestTakesTurnsWhileTheWayIsClosed(t *testing.T) {
+// While the direct connection cannot be made, a janitor takes turns, and says so once. When
+// it can, the janitor leads.
+func TestTakesTurnsWithoutTheDirectConnection(t *testing.T) {
 	t.Parallel()
-	f, way := setUpPooled(t, "")
+	f, listen := setUpPooled(t, "")
 	var tries atomic.Int64
 	var isOpen atomic.Bool
-	way.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+	listen.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 		if isOpen.Load() {
 			return nil
 		}
 		tries.Add(1)
 		return errors.New("no route to the host")
 	}
-	f.connect(way)
-	j, _ := f.start(janitor.Config{ScanInterval: 20 * time.Millisecond}, janitor.WayRetry(50*time.Millisecond))
+	f.connect(listen)
+	j, _ := f.start(janitor.Config{ScanInterval: 20 * time.Millisecond}, janitor.DirectRetry(50*time.Millisecond))
 	f.scheduled(3, "100 ms")
 	f.eventually("select count(*) from jobq.job where state = 'available'", 3)
 	require.Eventually(t, func() bool { return tries.Load() > 3 }, patience, 5*time.Millisecond)
@@ -84,7 +84,7 @@ func TestTakesTurnsWhileTheWayIsClosed(t *testing.T) {
 	require.Eventually(t, j.Leading, patience, 5*time.Millisecond, "the janitor does not lead")
 }
 
-// A way that leads to another database is never taken: the janitor would do that one's
+// A direct connection to another database is never used: the janitor would do that one's
 // work.
 func TestLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
@@ -92,9 +92,9 @@ func TestLeadsNowhereElse(t *testing.T) {
 	other := pgtest.Connect(t, url)
 	elsewhere := &fixture{T: t, pool: other, log: &logBuffer{}}
 	elsewhere.scheduled(1, "1 s")
-	f, way := setUpPooled(t, url)
-	f.connect(way)
-	j, _ := f.start(janitor.Config{ScanInterval: 20 * time.Millisecond}, janitor.WayRetry(50*time.Millisecond))
+	f, listen := setUpPooled(t, url)
+	f.connect(listen)
+	j, _ := f.start(janitor.Config{ScanInterval: 20 * time.Millisecond}, janitor.DirectRetry(50*time.Millisecond))
 	for n := range 3 {
 		f.scheduled(1, "100 ms")
 		f.eventually("select count(*) from jobq.job where state = 'available'", n+1)

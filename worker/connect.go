@@ -131,7 +131,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 }
 
 // checkListen refuses a direct connection that leads to another database: such a worker
-// would be deaf for ever.
+// would never hear of a job.
 func (w *Worker) checkListen(ctx context.Context) error {
 	if w.config.PollOnly {
 		return nil

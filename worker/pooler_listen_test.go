@@ -42,7 +42,7 @@ func parse(t *testing.T, url string) *pgxpool.Config {
 }
 
 // pooledClient is a client of a new database behind PgBouncer in transaction mode, with
-// a way past it for notifications.
+// a direct connection for notifications.
 func pooledClient(t *testing.T) (client *jobq.Client, listen *pgxpool.Config) {
 	t.Helper()
 	direct := pgtest.URL(t)
@@ -57,9 +57,9 @@ func pooledClientWith(t *testing.T, direct string, listen *pgxpool.Config) (*job
 	return client, listen
 }
 
-// A worker that listens past the pooler is told of new jobs and of cancelled ones, says
+// A worker that listens on a direct connection is told of new jobs and of cancelled ones, says
 // that it is notified, and complains of nothing.
-func TestListensPastThePooler(t *testing.T) {
+func TestListensOnADirectConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client, _ := pooledClient(t)
@@ -92,8 +92,8 @@ func TestListensPastThePooler(t *testing.T) {
 	require.Empty(t, said.lines())
 }
 
-// A worker whose way past the pooler leads to another database does not start: it would
-// be deaf for ever. One that only polls does not look.
+// A worker whose direct connection leads to another database does not start: it would
+// never hear of a job. One that only polls does not look.
 func TestListensElsewhere(t *testing.T) {
 	t.Parallel()
 	client, _ := pooledClientWith(t, pgtest.URL(t), parse(t, pgtest.URL(t)))

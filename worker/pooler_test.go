@@ -60,7 +60,7 @@ type poolerCell struct {
 	direct *pgxpool.Pool
 	url    string          // through the pooler
 	shared bool            // do its clients share sessions?
-	listen *pgxpool.Config // past it; nil for not, and then the workers poll
+	listen *pgxpool.Config // the direct connection; nil for none, and then the workers poll
 }
 
 func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
@@ -144,7 +144,7 @@ func (c *poolerCell) requireNothingLeft() {
 		return // a session is cleaned before another gets it
 	}
 	const others = "select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
-	require.Eventually(c, func() bool { return c.number(others) <= 5 }, hung, 20*time.Millisecond, "those past the pooler have ended")
+	require.Eventually(c, func() bool { return c.number(others) <= 5 }, hung, 20*time.Millisecond, "the direct connections have ended")
 	for range c.number(others) {
 		conn, err := pgx.Connect(ctx, c.url)
 		require.NoError(c, err)

@@ -86,7 +86,7 @@ and works, the others wait to take over. docs/guarantees.md says what it promise
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&mode, "mode", mode, "leader: one janitor, elected by a session lock, does all the work; any: whichever starts a pass first does that pass, as always behind a pooler that shares sessions, unless --listen-url leads past it")
+	flags.StringVar(&mode, "mode", mode, "leader: one janitor, elected by a session lock, does all the work; any: whichever starts a pass first does that pass, as always behind a pooler that shares sessions, unless --listen-url gives a direct connection")
 	f.add(flags)
 	addMetricsFlag(flags, &metricsAddr)
 	log.add(flags)

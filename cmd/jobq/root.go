@@ -39,8 +39,8 @@ func newRootCommand(a *app) *cobra.Command {
 
 The database is the first of these that is given: --database-url, --context,
 JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGHOST.
-If that leads through a pooler in transaction mode, --listen-url or JOBQ_LISTEN_URL can name a
-way past it, for notifications alone.
+If that leads through a pooler in transaction mode, --listen-url or JOBQ_LISTEN_URL can give a
+direct connection to the server, for notifications alone.
 "jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
 "jobq demo".
 
@@ -179,7 +179,7 @@ func (a *app) client(ctx context.Context) (*jobq.Client, error) {
 }
 
 // notifiedClient is client for commands that wait for notifications, which do not
-// arrive behind a pooler: so they look for one, or listen past it.
+// arrive behind a pooler: so they look for one, or listen on the direct connection.
 func (a *app) notifiedClient(ctx context.Context) (*jobq.Client, error) {
 	config, err := a.notifiedConfig()
 	if err != nil {

@@ -160,63 +160,6 @@ func (q *Queries) LockHolder(ctx context.Context, class int64, object int64) (Lo
 	return i, err
 }
 
-const SessionBlockers = `-- name: SessionBlockers :many
-select coalesce(l.relation::regclass::text, '')::text as table_name, b.pid::integer as pid,
-    coalesce(nullif(a.application_name, ''), a.backend_type, '')::text as application, coalesce(a.usename, '')::text as username,
-    coalesce(a.state, '')::text as state, a.xact_start, a.query_start, clock_timestamp()::timestamptz as at
-  from pg_catalog.pg_locks l
-  cross join lateral unnest(pg_catalog.pg_blocking_pids(l.pid)) as b(pid)
-  left join pg_catalog.pg_stat_activity a on a.pid = b.pid
-  where l.pid = $1::integer and not l.granted
-  order by a.xact_start, b.pid
-  limit 100
-`
-
-type SessionBlockersRow struct {
-	TableName   string
-	Pid         int32
-	Application string
-	Username    string
-	State       string
-	XactStart   *time.Time
-	QueryStart  *time.Time
-	At          pgtype.Timestamptz
-}
-
-// SessionBlockers are the sessions that keep another one waiting for a lock, up to 100 of
-// them: those that hold it, and those that wait for it and came before. The one whose
-// transaction has been open for longest is the first. A transaction that was prepared
-// (two-phase commit) has no session: its pid is 0. What this role may not see is null.
-// The table is empty if the lock is of no table. No row while the session does not wait.
-func (q *Queries) SessionBlockers(ctx context.Context, session int32) ([]SessionBlockersRow, error) {
-	rows, err := q.db.Query(ctx, SessionBlockers, session)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []SessionBlockersRow
-	for rows.Next() {
-		var i SessionBlockersRow
-		if err := rows.Scan(
-			&i.TableName,
-			&i.Pid,
-			&i.Application,
-			&i.Username,
-			&i.State,
-			&i.XactStart,
-			&i.QueryStart,
-			&i.At,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const SessionFacts = `-- name: SessionFacts :one
 select current_database()::text as database, current_user::text as role,
     (pg_is_in_recovery() or current_setting('transaction_read_only') = 'on')::boolean as read_only,

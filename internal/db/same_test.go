@@ -30,7 +30,7 @@ func TestSameDatabase(t *testing.T) {
 		direct, pooled string
 		same           bool
 	}{
-		"past the pooler":  {direct, pooler.URL(t, direct), true},
+		"directly":         {direct, pooler.URL(t, direct), true},
 		"no pooler":        {direct, direct, true},
 		"another database": {pgtest.EmptyURL(t), pooler.URL(t, direct), false},
 		"another server":   {pgtest.TCPServer(t).URL("postgres"), pgtest.Server(t).URL("postgres"), false},

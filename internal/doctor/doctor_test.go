@@ -367,7 +367,7 @@ func TestPooler(t *testing.T) {
 	require.Equal(t, "notifications", report.Skipped[0].Check)
 }
 
-// A listen URL that leads past the pooler is tested as workers use it: the note no longer
+// A listen URL that gives a direct connection is tested as workers use it: the note no longer
 // says that they poll. One that leads elsewhere, nowhere, or through the pooler is found.
 func TestListenURL(t *testing.T) {
 	t.Parallel()
@@ -380,10 +380,10 @@ func TestListenURL(t *testing.T) {
 		severity      doctor.Severity
 		says          string
 	}{
-		"past the pooler": {url, "pooler", doctor.Note, "come past it, by the listen URL"},
-		"elsewhere":       {elsewhere, "notifications", doctor.Critical, "does not lead to the pool's database"},
-		"nowhere":         {"host=/nowhere", "notifications", doctor.Warning, "leads to no server"},
-		"the same way":    {pooled, "notifications", doctor.Warning, "through a pooler"},
+		"direct":       {url, "pooler", doctor.Note, "come by the direct connection of the listen URL"},
+		"elsewhere":    {elsewhere, "notifications", doctor.Critical, "does not lead to the pool's database"},
+		"nowhere":      {"host=/nowhere", "notifications", doctor.Warning, "leads to no server"},
+		"the same way": {pooled, "notifications", doctor.Warning, "through a pooler"},
 	} {
 		listen, err := pgxpool.ParseConfig(test.listen)
 		require.NoError(t, err)

@@ -36,7 +36,7 @@ func checkPooler(ctx context.Context, p *patient) ([]Finding, error) {
 	if p.listen != nil {
 		return []Finding{{
 			Severity: Note,
-			Problem:  pooled + ": off are prepared statements; notifications and the janitor that leads come past it, by the listen URL",
+			Problem:  pooled + ": off are prepared statements; notifications and the janitor that leads come by the direct connection of the listen URL",
 			Advice:   "nothing",
 		}}, nil
 	}
@@ -107,7 +107,7 @@ func checkNotifications(ctx context.Context, p *patient) ([]Finding, error) {
 }
 
 // checkDirect says what is wrong with a listen URL, by an open connection: it must lead to
-// the database of the pool, and past the pooler.
+// the database of the pool, and not through the pooler.
 func checkDirect(ctx context.Context, p *patient, listener *pgx.Conn) ([]Finding, error) {
 	if p.listen == nil {
 		return nil, nil

@@ -48,7 +48,7 @@ func told() (ends chan error, onEnd func(error)) {
 // With a direct connection, what is notified through a pooler in transaction mode is
 // heard, also where those sessions are known to be shared, and after a reconnect.
 // Without one, the same pooler makes the listener deaf.
-func TestListensPastAPooler(t *testing.T) {
+func TestListensOnADirectConnection(t *testing.T) {
 	t.Parallel()
 	pooled, direct := behindPooler(t)
 	deaf := startListener(t, pooled, func(c *listen.Config) { c.SelfTest = true })
