@@ -87,6 +87,13 @@ const manyKeptKeys = `with kept as (
   )
   insert into jobq.pending (id, kind, unique_key) values (5100000, 'k', 'w1')`
 
+// keptKeyOfEnded is manyKeptKeys, where a job that has failed has one of these keys.
+const keptKeyOfEnded = manyKeptKeys + `;
+  update jobq.run set kind = 'k', unique_key = 'later 7' where id = 20000100`
+
+// manyActions adds actions to the audit, to which nothing was done.
+const manyActions = `insert into jobq.audit (at, actor, action, done) select now(), 'ann', 'edit', 0 from generate_series(1, 50000)`
+
 // heldJobs follows manyHeads: a job of each key waits behind its head.
 const heldJobs = `;
   insert into jobq.pending (id, kind, queue, partition_key) select 5100000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 20000) i`
@@ -265,6 +272,7 @@ func historyCases() []historyCase {
 			select 10000018, now(), now(), 0, now(), i + 1, 'step', 'step ' || i, '1' from generate_series(1, 9000) i`},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
+		{"WhyList of one that failed, beside many keys", db.WhyList, "20000100", few, keptKeyOfEnded},
 		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", few, ""},
 		{"WhyList of no job", db.WhyList, "5000000", few, ""},
 		{"EndRead of a job in each state and of none", db.EndRead, "'{17,40000026,20000100,20000104,5000000}', 100", few, ""},
@@ -289,6 +297,8 @@ func historyCases() []historyCase {
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},
 		{"requeue", "select jobq.requeue($1)", "20000100", inHand, ""},
 		{"requeue of one that plainly succeeded", "select jobq.requeue($1)", "20000104", inHand, ""},
+		{"keys given back beside many", "select jobq.unique_keys_release($1, $2, $3)", "'{k,k}', '{key 7,later 7}', '{7,100007}'", few, manyKeptKeys},
+		{"undo_job beside many actions", "select jobq.undo_job('edit', t) from jobq.audit_job t where t.audit_id = $1 and t.job_id = $2", "200, 20020001", few, manyActions},
 		{"delete_job", "select jobq.delete_job($1)", "20000100", inHand, ""},
 		{"delete_job of one that plainly succeeded", "select jobq.delete_job($1)", "20000104", inHand, ""},
 		{"JobAct", db.JobAct, "'ann', 'requeue', '{20000100,20000200}', '{}', '{}', null, 0, null", inHand, ""},
