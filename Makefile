@@ -132,6 +132,10 @@ fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/fa
 fault-hosts: build ## Cut a worker's host off from the server, in network namespaces (two minutes; root, iproute2)
 	fault/hosts.sh bin/jobq
 
+.PHONY: deploy-trial
+deploy-trial: build ## Follow docs/deploy.md on a systemd in namespaces of its own (three minutes; root, Debian)
+	deploy/trial.sh bin/jobq
+
 .PHONY: docs-walk
 docs-walk: ## Run every command and code block of README and docs/ (half a minute)
 	go test -count=1 ./docs/walk
@@ -147,7 +151,8 @@ postgres-versions: ## Print them, the oldest first
 matrix-postgres: ## Test on PostgreSQL 14 to 18, and write the table of docs/postgresql.md
 	docs/matrix/postgres.sh $(POSTGRES)
 
-POOLERS := pgbouncer
+# This machine's, from before 1.21, and the newest that Debian has, which is built from its source.
+POOLERS := pgbouncer debian:sid
 
 .PHONY: matrix-poolers
 matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the table of docs/postgresql.md

@@ -341,14 +341,17 @@ end $$;
 
 -- unique_keys_release gives up those of the keys that were taken for a job which
 -- then did not become unfinished. (A job with a key always ends on its own row of run.)
+-- Each key and each job is looked up by itself. Were they joined, the planner, which does not know how many keys it is
+-- given, might rather read all keys and all jobs that wait.
 create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
   language sql
+  set enable_seqscan = off set jit = off
   as $$
-    select jobq.unique_key_drop(u.kind, u.key, u.job_id)
-      from jobq.unique_key u
-      join unnest(kinds, keys, ids) as t(kind, key, id) on u.kind = t.kind and u.key = t.key and u.job_id = t.id
-      where not exists (select from jobq.pending p where p.id = t.id)
-        and not exists (select from jobq.run r where r.id = t.id and r.state is null)
+    select jobq.unique_key_drop(t.kind, t.key, t.id)
+      from unnest(kinds, keys, ids) as t(kind, key, id)
+      where (select u.job_id from jobq.unique_key u where u.kind = t.kind and u.key = t.key limit 1) = t.id
+        and (select true from jobq.pending p where p.id = t.id limit 1) is null
+        and (select true from jobq.run r where r.id = t.id and r.state is null limit 1) is null
   $$;
 
 -- json_canonical is the value with all numbers written in one way: jsonb holds 1.0 and 1 apart,
@@ -900,7 +903,7 @@ begin
   if exists (
     select from jobq.pending p
       where p.id = args_require.job_id and p.args_apart
-        and not exists (select from jobq.payload a where a.job_id = p.id)
+        and not exists (select from jobq.payload a where a.job_id = args_require.job_id) -- and not p.id: that could become a join
   ) then
     raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): enqueue it anew', args_require.job_id);

@@ -1061,10 +1061,11 @@ begin
   if entry.state_before = 'running' then
     return 'its worker has been told to stop it';
   end if;
-  select min(a.id) into editor
+  select min(t.audit_id) into editor
     from jobq.audit_job t
-    join jobq.audit a on a.id = t.audit_id
-    where t.job_id = entry.job_id and t.seq > entry.seq and a.action = 'edit' and a.undone_by is null;
+    where t.job_id = entry.job_id and t.seq > entry.seq
+      -- One look-up for each, never a join with all actions.
+      and (select a.action = 'edit' and a.undone_by is null from jobq.audit a where a.id = t.audit_id limit 1);
   if editor is not null then
     return format('it was edited meanwhile, by action %s', editor);
   end if;

@@ -493,17 +493,21 @@ begin
 end $$;
 
 -- why_ended is the reason why a job that has ended does not run again, with what would
--- keep a requeue from being done.
+-- keep a requeue from being done. The job's row is looked up by its id, and its key by the primary key: a row each.
+-- They are not joined. Without statistics, the planner expects to find very many rows of any id, and may then rather read all keys that
+-- there are. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey and unique_key_pkey only.
 create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   language sql stable
+  set enable_seqscan = off set jit = off
   as $$
     select ended || jsonb_build_object(
-        'args_gone', exists (select from jobq.run r where r.id = why_ended.job_id and r.args_apart)
-          and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
-        'key_holder', (select k.job_id from jobq.run r join jobq.unique_key k on k.kind = r.kind and k.key = r.unique_key
-          where r.id = why_ended.job_id and k.job_id <> r.id and (not k.job_over or k.kept_until > statement_timestamp()) limit 1),
-        'key_until', (select k.kept_until from jobq.run r join jobq.unique_key k on k.kind = r.kind and k.key = r.unique_key
-          where r.id = why_ended.job_id and k.job_over and k.kept_until > statement_timestamp() limit 1))
+        'args_gone', coalesce(r.args_apart, false) and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
+        'key_holder', (select k.job_id from jobq.unique_key k
+          where k.kind = r.kind and k.key = r.unique_key and k.job_id <> why_ended.job_id and (not k.job_over or k.kept_until > statement_timestamp()) limit 1),
+        'key_until', (select k.kept_until from jobq.unique_key k
+          where k.kind = r.kind and k.key = r.unique_key and k.job_over and k.kept_until > statement_timestamp() limit 1))
+      from (select) job
+      left join lateral (select x.kind, x.unique_key, x.args_apart from jobq.run x where x.id = why_ended.job_id limit 1) r on true
   $$;
 
 -- why says why a job is not running, or where it is: a row per reason, each of which holds
