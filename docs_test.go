@@ -85,6 +85,30 @@ func TestLinkedTestsExist(t *testing.T) {
 	require.Positive(t, found)
 }
 
+// In the table of features beside other queues, each cell of ours links to a test of what it says. What jobq lacks has none, nor have
+// the databases, for which docs/postgresql.md has a table.
+func TestFeaturesHaveTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/features.md")
+	require.NoError(t, err)
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 9 {
+			continue
+		}
+		feature, ours := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
+		if feature == "" || feature == "databases" || strings.HasPrefix(feature, "--") || strings.HasPrefix(ours, "not yet") {
+			continue
+		}
+		found++
+		if !testLink.MatchString(ours) {
+			t.Errorf("docs/features.md: what jobq has of %q links to no test", feature)
+		}
+	}
+	require.Greater(t, found, 40)
+}
+
 // Every decision says its context, its choice and its price, in this order, and the list of decisions
 // has it. Without the price, nobody who argues it again knows what was weighed.
 func TestDecisionsHaveTheirForm(t *testing.T) {

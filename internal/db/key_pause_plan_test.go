@@ -58,3 +58,33 @@ func TestPlansBesideManyPausedKeys(t *testing.T) {
 		}
 	}
 }
+
+// Why a job waits whose key has many others before it, of which many were paused since the last claim, costs a bounded look at these.
+func TestWhyBesideManyPauses(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	for _, table := range []string{"lane", "lane_hint", "paused_key"} {
+		q.exec("alter table jobq." + table + " set (autovacuum_enabled = off)")
+	}
+	q.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}', '{}')`)
+	q.exec("insert into jobq.pending (id, kind, queue, partition_key) overriding system value values (1, 'k', 'q', 'last')")
+	q.exec("insert into jobq.lane (queue, key, turn) select 'q', 'key ' || i, i from generate_series(1, 20000) i union all select 'q', 'last', 20001")
+	for _, pauses := range []int{100, 19_900} { // since the last claim
+		q.exec("delete from jobq.lane where queue = 'q' and turn between 1 and 20000 - $1 - 500", pauses) // so that the others are fewer than are counted
+		q.exec("truncate jobq.lane_hint, jobq.paused_key")
+		q.exec("select jobq.act_key('me', 'key_pause', 'q', 'key ' || 20001 - i, null) from generate_series(1, $1::integer) i", pauses)
+		for _, statistics := range []string{"absent", "fresh"} {
+			_ = explainBuffers(t, q.pool, "select * from jobq.why(1)") // catalogs
+			buffers := explainBuffers(t, q.pool, "select * from jobq.why(1)")
+			t.Logf("%d pauses, statistics %s: %d buffers", pauses, statistics, buffers)
+			require.LessOrEqual(t, buffers, 1500, "%d pauses, statistics %s", pauses, statistics)
+			q.exec("analyze jobq.lane, jobq.lane_hint, jobq.paused_key")
+		}
+		before := q.number("select coalesce(sum((facts ->> 'keys_before')::integer), -1) from jobq.why(1)")
+		if pauses == 100 {
+			require.Equal(t, 500, before)
+		} else {
+			require.Equal(t, -1, before, "how many get their turns before is not known")
+		}
+	}
+}

@@ -117,7 +117,8 @@ end $$;
 --
 -- Of jobs without a key it looks at the lines_max least urgent priorities. Of keys it looks at as many lines, in the order of the index. If there may be
 -- more of them, it also looks at lines_max keys that may have a job to be claimed, those that have had no turn for longest, and at their most and least urgent
--- priority. Keys that have jobs and no turn yet, as no claim has been made since, are not among these. So it costs the same however
+-- priority. Keys that have jobs and no turn yet, as no claim has been made since, are not among these. Paused keys do not count as
+-- looked at, up to five times lines_max of them: else a few paused keys would hide all others. So it costs the same however
 -- many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, paused_key_pkey, and what key_held needs.
 create function jobq.line_heads(of_queue text, lines_max integer)
   returns table (key text, priority smallint, "position" bigint, since timestamptz)
@@ -125,9 +126,11 @@ create function jobq.line_heads(of_queue text, lines_max integer)
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
 declare
+  paused_max constant integer := 5 * lines_max;
   q record;
   head record;
   looked integer := 0;
+  paused integer := 0;
   at_key text := '';
   at_priority integer := 32768;
   lane_key text;
@@ -159,9 +162,14 @@ begin
     end if;
     exit when looked = lines_max;
     if head.partition_key <> at_key then
-      held := exists (select from jobq.paused_key k where k.queue = of_queue and k.key = head.partition_key)
-        or q.key_limit is not null and jobq.key_held(of_queue, head.partition_key, q.key_limit, q.key_order);
       at_key := head.partition_key;
+      if exists (select from jobq.paused_key k where k.queue = of_queue and k.key = at_key) then
+        at_priority := 32768;
+        paused := paused + 1;
+        exit when paused = paused_max;
+        continue;
+      end if;
+      held := q.key_limit is not null and jobq.key_held(of_queue, at_key, q.key_limit, q.key_order);
     end if;
     at_priority := head.priority;
     looked := looked + 1;
@@ -171,9 +179,17 @@ begin
       return query select head.partition_key, head.priority, head.position, head.since;
     end if;
   end loop;
-  for lane_key in select l.key from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit lines_max loop
-    continue when lane_key <= at_key -- it was looked at
-      or exists (select from jobq.paused_key k where k.queue = of_queue and k.key = lane_key); -- and no claim has been made since
+  looked := 0;
+  paused := 0;
+  for lane_key in select l.key from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit lines_max + paused_max loop
+    if exists (select from jobq.paused_key k where k.queue = of_queue and k.key = lane_key) then -- and no claim has been made since
+      paused := paused + 1;
+      exit when paused = paused_max;
+      continue;
+    end if;
+    exit when looked = lines_max;
+    looked := looked + 1;
+    continue when lane_key <= at_key; -- it was looked at
     least_urgent := null;
     loop
       select p.partition_key, p.priority, p.position, greatest(p.run_at, p.created_at) as since into head
@@ -230,20 +246,24 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 
 -- why_turn are the facts of the turns that keys take (lane_claim). Of a job with a key they are the key; keys_before, how many
 -- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
--- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint). Both stop at keys_max + 1, and
--- neither is there where more than 10,000 hints are to be read. Of a job without a key they are
+-- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint), and of lanes whose keys were paused since then,
+-- which keep their turns until the next claim: they are not before anybody. Both numbers stop at keys_max + 1, and
+-- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. Of a job without a key they are
 -- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey and paused_key_pkey only.
 --
--- Example: the keys a and b have their turns. Jobs of c and d have come since. For a job of d, 2 keys are before, and 1 is new.
+-- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
   language plpgsql stable
   set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
   as $$
 declare
   hints_max constant bigint := 10000;
+  pauses_max constant bigint := 100;
   own bigint := (select l.turn from jobq.lane l where l.queue = of_queue and l.key = of_key);
   hints bigint;
   hinted text[];
+  pauses bigint;
+  paused_before bigint;
 begin
   if of_key = '' then
     return jsonb_build_object('keys_take_turns',
@@ -257,11 +277,20 @@ begin
       return jsonb_build_object('partition_key', of_key);
     end if;
   end if;
+  own := coalesce(own, 9223372036854775807);
+  select count(*), count(distinct h.key) filter (where
+      (select l.turn from jobq.lane l where l.queue = of_queue and l.key = h.key) < own
+      and exists (select from jobq.paused_key p where p.queue = of_queue and p.key = h.key)) -- it may go on already
+    into pauses, paused_before
+    from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id < 0 order by x.id limit pauses_max + 1) h;
+  if pauses > pauses_max then
+    return jsonb_build_object('partition_key', of_key);
+  end if;
   return jsonb_build_object('partition_key', of_key, 'keys_before_max', keys_max,
-    'keys_before', (select count(*) from (
+    'keys_before', (select least(count(*) - paused_before, keys_max + 1) from (
       select from jobq.lane l
-        where l.queue = of_queue and l.turn is not null and l.turn < coalesce(own, 9223372036854775807)
-        order by l.turn desc limit keys_max + 1) before),
+        where l.queue = of_queue and l.turn is not null and l.turn < own
+        order by l.turn desc limit keys_max + 1 + paused_before) before),
     'keys_new', (select count(*) from (
       select from unnest(hinted) as k(key)
         where k.key <> of_key and not exists (select from jobq.lane l where l.queue = of_queue and l.key = k.key and l.turn is not null)
