@@ -151,8 +151,7 @@ postgres-versions: ## Print them, the oldest first
 matrix-postgres: ## Test on PostgreSQL 14 to 18, and write the table of docs/postgresql.md
 	docs/matrix/postgres.sh $(POSTGRES)
 
-# This machine's, from before 1.21, and the newest that Debian has, which is built from its source.
-POOLERS := pgbouncer debian:sid
+POOLERS := pgbouncer
 
 .PHONY: matrix-poolers
 matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the table of docs/postgresql.md

@@ -187,7 +187,7 @@ inside "echo restarts: \$(systemctl show -P NRestarts jobq-worker); jobq show $s
 step 'systemctl stop lets a job that runs end'
 slow=$(inside 'jobq enqueue slow' | grep -oE '[0-9]+' | head -n 1)
 await 'the run' 60 "[ -e /var/lib/jobq/$slow.1 ]"
-inside "systemctl stop jobq-worker; systemctl show -P Result jobq-worker; jobq show $slow --json | jq -e '.state == \"completed\" and .attempts == 1' >/dev/null"
+inside "systemctl stop jobq-worker; systemctl show -P Result jobq-worker; jobq show $slow --json | jq -e '.state == \"completed\" and .attempts == 0' >/dev/null"
 inside 'journalctl --no-pager -o cat -u jobq-worker | tail -n 4; systemctl start jobq-worker'
 await 'a worker that is ready' 60 'curl -fsS http://127.0.0.1:9400/readyz'
 

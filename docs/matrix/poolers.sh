@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of poolers with each PgBouncer named, and writes the table of
-# docs/postgresql.md: poolers.sh PROGRAM ... A program may be debian:sid, for the one of that release of Debian (pgbouncer.sh).
+# docs/postgresql.md: poolers.sh PROGRAM ...
 # GATE is put in front of go test, for machines that share their cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,7 +12,6 @@ commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- . ':!docs/postgresql.md' || commit+=+
 mkdir -p bin
 for program; do
-  case $program in debian:*) program=$(docs/matrix/pgbouncer.sh "${program#debian:}") ;; esac
   log=$PWD/bin/pooler.json
   JOBQ_TEST_PGBOUNCER=$(command -v "$program") ${GATE:-} go test -count=1 -json ./worker ./internal/db ./internal/doctor ./cmd/jobq \
     -run '^(TestPoolerMatrix|TestPoolerListen|TestPoolerIsNoticed|TestFindSessions.*|TestPooler|TestTUIPgBouncer)$' > "$log" || failed=1

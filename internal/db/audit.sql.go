@@ -222,7 +222,9 @@ with entry as materialized (
 )
 select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
   from entry e
-  join jobq.audit a on a.id = e.audit_id
+  cross join lateral (
+    select x.id, x.at, x.actor, x.action from jobq.audit x where x.id = e.audit_id limit 1 -- the limit keeps it a lookup
+  ) a
   order by a.id
 `
 

@@ -243,7 +243,7 @@ func historyCases() []historyCase {
 		{"FailuresByError of one group", db.FailuresByError, "'0a1b2c3d', 100, '90 days', 500, 'q1', 'k'", inHand, ""},
 		{"FailuresByError of all cancelled", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, "update jobq.run set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
 		{"FailuresByError of many that are to be tried again", db.FailuresByError, "'', 100, '1 day', 500, '', ''", inHand, manyRetrying},
-		{"RunsSilent", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", inHand, ""},
+		{"RunsSilent", db.RunsSilent, "20, '1 hour', '1 hour', '1 hour', 3, 1000", inHand, ""},
 		{"RunsSilent of all that run", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", 10 * batch, "update jobq.lease set claimed_at = now() - interval '2 hours'"},
 		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},
 		{"DoctorOverdue", db.DoctorOverdue, "1000", inHand, ""},

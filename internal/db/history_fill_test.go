@@ -76,6 +76,7 @@ func (q *queue) fillHistory(scale float64) {
 		{"set session_replication_role = replica", nil}, // no triggers, no foreign keys
 		{`select jobq.partition_add(parent, (now() at time zone 'UTC')::date - ago)
 			from unnest(array['run', 'past_lease', 'attempt']) as parent, generate_series(1, 9) as ago`, nil},
+		{autovacuumOff, nil},
 		{`insert into jobq.pending (id, position, run_at, kind, queue, attempts)
 			select 10000000 + i, null, now() + i * interval '1 s' + interval '1 hour', 'k' || i % 5, 'q' || i % 10, i % 3 from generate_series(1, $1::integer) i`, []any{rows(2e6)}},
 		{`insert into jobq.pending (id, position, kind, queue)

@@ -524,10 +524,11 @@ end $$;
 -- why_ended is the reason why a job that has ended does not run again, with what would
 -- keep a requeue from being done. The job's row is looked up by its id, and its key by the primary key: a row each.
 -- They are not joined. Without statistics, the planner expects to find very many rows of any id, and may then rather read all keys that
--- there are. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey and unique_key_pkey only.
+-- there are; or read the index of the times until which keys are kept. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
+-- and unique_key_pkey only.
 create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   language sql stable
-  set enable_seqscan = off set jit = off
+  set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
     select ended || jsonb_build_object(
         'args_gone', coalesce(r.args_apart, false) and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
