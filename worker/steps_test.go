@@ -103,7 +103,7 @@ func TestStepTx(t *testing.T) {
 	exec(t, client.Pool(), "create table effect (n integer)")
 	t.Cleanup(func() { exec(t, client.Pool(), "drop table effect") })
 	var runs atomic.Int64
-	errs := make(chan error, 10)
+	first, second := make(chan error, 1), make(chan error, 1) // the third run may be over before the second one is
 	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
 		n := int(runs.Add(1))
 		got, err := jobq.StepTx(ctx, client.Pool(), "charge", func(ctx context.Context, tx pgx.Tx) (int, error) {
@@ -121,15 +121,20 @@ func TestStepTx(t *testing.T) {
 		if n == 2 && ctx.Err() != nil { // the worker has heard of it before the database was asked
 			err = context.Cause(ctx)
 		}
-		errs <- err
+		switch n {
+		case 1:
+			first <- err
+		case 2:
+			second <- err
+		}
 		if err == nil && (n < 4 || got != 3) {
 			return worker.Retry(0, errors.New("once more"))
 		}
 		return err
 	})
 	id := enqueue(t, client, 1, nil)
-	require.ErrorContains(t, receive(t, errs, "the first run"), "no luck")
-	require.ErrorIs(t, receive(t, errs, "the second run"), worker.ErrLeaseLost)
+	require.ErrorContains(t, receive(t, first, "the first run"), "no luck")
+	require.ErrorIs(t, receive(t, second, "the second run"), worker.ErrLeaseLost)
 	exec(t, client.Pool(), "select jobq.requeue($1) where exists (select from jobq.job where id = $1 and state = 'scheduled')", id)
 	awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, 3, number(t, client, "select sum(n) from effect"))
