@@ -45,7 +45,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	var claim *claim
 	if count > 0 {
 		claim = q.newClaim(count, settings)
-		request.Claim, request.OnlyKeyed, request.LanePass = &claim.request, !claim.plain, claim.keys.pass
+		request.Claim, request.OnlyKeyed, request.LanePass, request.Sharing = &claim.request, !claim.plain, claim.keys.pass, claim.keys.sharing
 	}
 	patience := settings.Length / 2
 	if len(results) > 0 { // their leases are locked meanwhile and cannot be extended

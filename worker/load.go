@@ -174,8 +174,9 @@ func (l *load) setKeys(hasKeys bool) {
 
 // keysPlan is what a claim is to look at of the keys of a queue.
 type keysPlan struct {
-	pass db.LanePass
-	news int // keyNews when the pass began
+	pass    db.LanePass
+	news    int  // keyNews when the pass began
+	sharing bool // the claim before got all that it asked for: so there is more than enough, and another one need not find each job
 }
 
 // beginKeyed says whether a claim is to take jobs without a partition key as well, and where
@@ -199,7 +200,7 @@ func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchange
 		l.movedAt = now
 	}
 	l.noKeyLimit = !answer.HasKeyLimit
-	keys.pass = answer.LanePass
+	keys.pass, keys.sharing = answer.LanePass, len(answer.Keyed) > 0 && len(answer.Keyed)+len(answer.Claimed) >= answer.Admission.Jobs
 	l.keysNext = keys
 	if keys.news == l.keyNews || answer.KeysMore {
 		l.keysNow = answer.KeysMore

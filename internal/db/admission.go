@@ -30,6 +30,7 @@ func (r *round) queueAdmit(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 	params := QueueAdmitParams{
 		Queue: claim.Queue, JobCount: claim.JobCount, Patient: r.ends() == 0,
 		SlotsFree: int32(r.SlotsFree), // #nosec G115 -- as many as a worker has
+		Sharing:   r.Sharing,
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.QueueAdmit(ctx, params) }).Query(func(rows pgx.Rows) error {
 		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[QueueAdmitRow])

@@ -626,7 +626,7 @@ func (q *Queries) LaneTold(ctx context.Context, queue string, keys []string, toW
 
 const QueueAdmit = `-- name: QueueAdmit :many
 select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
-  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean) a
+  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean, $5::boolean) a
 `
 
 type QueueAdmitParams struct {
@@ -634,6 +634,7 @@ type QueueAdmitParams struct {
 	JobCount  int32
 	SlotsFree int32
 	Patient   bool
+	Sharing   bool
 }
 
 type QueueAdmitRow struct {
@@ -650,6 +651,7 @@ func (q *Queries) QueueAdmit(ctx context.Context, arg QueueAdmitParams) ([]Queue
 		arg.JobCount,
 		arg.SlotsFree,
 		arg.Patient,
+		arg.Sharing,
 	)
 	if err != nil {
 		return nil, err

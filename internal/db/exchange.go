@@ -60,11 +60,13 @@ type Exchange struct {
 	SlotsFree int
 	// HasKeys says that the queue has jobs with partition keys; without, none of these is
 	// claimed. OnlyKeyed leaves the others where they are. EndedKeys are the keys of the
-	// runs that have ended, each once. LanePass is what the claim before it has answered.
+	// runs that have ended, each once. LanePass is what the claim before it has answered; Sharing says that
+	// this one may go on beside others of the queue, and so miss jobs: see lane_claim.
 	HasKeys   bool
 	OnlyKeyed bool
 	EndedKeys []string
 	LanePass  LanePass
+	Sharing   bool
 }
 
 // hasTurns says whether claims of the queue take turns.

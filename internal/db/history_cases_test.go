@@ -206,7 +206,7 @@ func historyCases() []historyCase {
 		{"StepPrune", db.StepPrune, "0, '', 500", batch, ""},
 		{"StepPrune of the last", db.StepPrune, "40000026, 'step 999', 500", few, ""},
 		{"EmittedPrune", db.EmittedPrune, "'-infinity', '', 500", inHand, ""},
-		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
+		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true, false", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
 		{"LaneTake", db.LaneTake, "'1 min', 'w', 'q1'", batch, chosenJobs},

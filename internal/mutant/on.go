@@ -78,10 +78,10 @@ const (
 
 // How a queue with limits admits jobs, and how it does as a mutant says.
 const (
-	admitCall = "select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms\n  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean) a"
+	admitCall = "select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms\n  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean, $5::boolean) a"
 	admitted  = `, slept as materialized (select c.admitted, pg_sleep(0.1) from c)
 		select s.admitted, case when s.admitted < $2::integer then 'limit' else '' end as blocked, 0::bigint as wait_ms from slept s
-			where set_config('jobq_claim.admitted', s.admitted::text, true) is not null and $3::integer is not null and $4::boolean is not null`
+			where set_config('jobq_claim.admitted', s.admitted::text, true) is not null and $3::integer is not null and $4::boolean is not null and $5::boolean is not null`
 	admittedEarly = `with c as materialized (
 			select least($2::integer, greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0))::integer as admitted
 				from jobq.queue q left join jobq.lease l on l.queue = q.name where q.name = $1 group by q.max_running

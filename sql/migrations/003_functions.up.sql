@@ -1443,14 +1443,32 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
 
 -- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
 -- claim of a thousand jobs has it.
-create function jobq.queue_turn(turn bigint) returns boolean
+create function jobq.queue_turn(turn bigint, shared boolean) returns boolean
   language plpgsql set lock_timeout = '25ms'
   as $$
 begin
-  perform pg_advisory_xact_lock(turn);
+  if shared then
+    perform pg_advisory_xact_lock_shared(turn);
+  else
+    perform pg_advisory_xact_lock(turn);
+  end if;
   return true;
 exception when lock_not_available then
   return false;
+end $$;
+
+-- turn_shareable says whether claims of a queue may go on beside one another: it has partition keys, two hundred of which are ready, and
+-- there is nothing to do that one claim alone may do: keep to a limit or a rate, and make lanes ready or not ready that it does not
+-- take from. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey and queue_pkey only.
+create function jobq.turn_shareable(of_queue text) returns boolean
+  language plpgsql stable
+  as $$
+begin
+  return exists (select from jobq.lane x where x.queue = of_queue and x.key = '' and x.unheld is not null)
+    and not exists (select from jobq.queue q where q.name = of_queue and (q.max_running is not null or q.rate_jobs is not null or q.key_limit is not null))
+    and (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is null
+    and (select x.full_limit from jobq.lane x where x.queue = of_queue and x.full_limit is not null order by x.full_limit limit 1) is null
+    and (select count(*) from (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit 200) x) = 200;
 end $$;
 
 -- queue_admit says how many jobs of a queue with limits may be claimed now, at most
@@ -1477,17 +1495,23 @@ end $$;
 -- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
 -- counts as if it ran.
 --
+-- A claim of a hundred jobs or more whose worker is willing (sharing) has its turn together with others
+-- like it, where turn_shareable allows that: lane_claim says what keeps them apart. Others wait for all of them, and they for others.
+-- If a limit has come while it waited, it is told that it is busy.
+--
 -- blocked says why less was admitted than asked for: limit, rate or busy; with rate,
 -- wait_ms is for how long. That is not until the next job may start but until half of
 -- the burst may, or all that is asked for: so claims are few, and none comes so late
 -- that the rate is not reached.
 -- Needs queue_pkey, lease_queue_idx and throttle_pkey only.
-create function jobq.queue_admit(of_queue text, jobs_max integer, slots_free integer, patient boolean)
+create function jobq.queue_admit(of_queue text, jobs_max integer, slots_free integer, patient boolean, sharing boolean default false)
   returns table (admitted integer, blocked text, wait_ms bigint)
   language plpgsql
   as $$
 declare
   turn constant bigint := hashtextextended('jobq.' || of_queue, 0);
+  shared constant boolean := sharing and jobs_max >= 100 and jobq.turn_shareable(of_queue);
+  is_ours boolean := true; -- the turn
   q record;
   room bigint; -- what the limit leaves
   step bigint;
@@ -1499,16 +1523,22 @@ begin
   blocked := 'busy';
   wait_ms := 0;
   perform set_config('jobq_claim.running', '', true);
-  if patient then
+  perform set_config('jobq_claim.shared', shared::text, true);
+  if not patient then
+    is_ours := case when shared then pg_try_advisory_xact_lock_shared(turn) else pg_try_advisory_xact_lock(turn) end or jobq.queue_turn(turn, shared);
+  elsif shared then
+    perform pg_advisory_xact_lock_shared(turn);
+  else
     perform pg_advisory_xact_lock(turn);
-  elsif not pg_try_advisory_xact_lock(turn) and not jobq.queue_turn(turn) then
+  end if;
+  select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
+  if not is_ours or shared and (q.max_running is not null or q.rate_jobs is not null) then
     perform set_config('jobq_claim.admitted', '', true);
     return next;
     return;
   end if;
   admitted := jobs_max;
   blocked := '';
-  select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
   if q.max_running is not null then
     select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
       from jobq.lease l where l.queue = of_queue;
@@ -1631,22 +1661,38 @@ end $$;
 
 -- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
 -- paused keys. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
--- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
-create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean)
+-- before the claim ends. Only who has its turn in the queue may call it. If that is shared, it leaves the hints of keys whose lanes another claim
+-- has locked: that may have looked at the key before the hint came. hints are those that it has looked at. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
+create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean, shared boolean)
   returns table (hints integer, last_hint bigint, readied text[], fresh text[])
   language plpgsql
   as $$
 begin
   return query
-    with eaten as (
+    with found as materialized (
+      select x.id, x.key, x.ctid as place from jobq.lane_hint x where x.queue = of_queue and x.id > after_hint order by x.id limit hints_max
+    ), looked as materialized (
+      -- A lane that is ready stays as it is. Nobody has locked it if it has no xmax: whoever does from now on finds what the hint tells of.
+      select e.key, l.known is not null as known, coalesce(l.stays, false) as stays
+        from (select f.key from found f group by f.key) e
+        left join lateral (
+          select true as known, x.turn is not null and x.looks = '{}' and (not lane_eat.shared or x.xmax = 0) as stays
+            from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1
+        ) l on true
+    ), others as materialized (
+      select o.key
+        from looked o
+        where lane_eat.shared and o.known and not o.stays
+          and not exists (select from jobq.lane x where x.queue = of_queue and x.key = o.key limit 1 for update skip locked)
+    ), eaten as (
       delete from jobq.lane_hint h
-        where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue and x.id > after_hint order by x.id limit hints_max))
-        returning h.id, h.key
+        where h.ctid = any(array(select f.place from found f where f.key not in (select o.key from others o)))
     ), k as materialized (
-      select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
-        from (select e.key from eaten e group by e.key) e
-        where (select p.key from jobq.paused_key p where p.queue = of_queue order by p.key limit 1) is null -- asked once
-          or (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = e.key limit 1) is null
+      select o.key, o.known
+        from looked o
+        where not o.stays and o.key not in (select t.key from others t)
+          and ((select p.key from jobq.paused_key p where p.queue = of_queue order by p.key limit 1) is null -- asked once
+            or (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = o.key limit 1) is null)
     ), hinted as (
       insert into jobq.lane as l (queue, key, turn, hinted)
         select of_queue, n.key, n.turn, n.turn
@@ -1656,7 +1702,7 @@ begin
           where l.turn is null or l.looks <> '{}'
         returning l.key, l.turn = l.hinted as readied
     )
-    select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
+    select (select count(*) from found)::integer, (select max(f.id) from found f), array(select h.key from hinted h where h.readied),
       array(select k.key from k where not k.known and lane_eat.apart);
 end $$;
 
@@ -1786,7 +1832,7 @@ end $$;
 -- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
 -- head. A key whose head waits for its retry is left as if it were full.
 --
--- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
+-- Without a limit it takes from up to fifty lanes at a time (lane_pick), of a thousand at most, and a key that a hint
 -- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
 -- one; and so it does from the first on that has jobs of other kinds before its share is whole.
 -- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
@@ -1801,7 +1847,10 @@ end $$;
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
 -- may have slots for it, or its kinds.
 --
--- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
+-- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another. Claims that share
+-- their turn (queue_admit) lock the lanes that they take from, pass by those that others have locked, and leave the hints of these; one of them
+-- at a time takes hints away, since a key without a lane cannot be locked. Such a claim always says that another one would find
+-- more. If it has not found all that it was to take, its worker's next claim has a turn of its own: that one misses nothing.
 -- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
@@ -1815,7 +1864,7 @@ create function jobq.lane_claim(
   as $$
 #variable_conflict use_column
 declare
-  lanes_max constant integer := 100; -- to look at; without a limit, at a time
+  lanes_max integer := 100; -- to look at; without a limit, at a time
   lanes_left integer := 1000; -- to look at without a limit
   visited integer := 0; -- of these
   hints_max constant integer := 1000;
@@ -1823,6 +1872,8 @@ declare
   walks_left integer := 10; -- lanes of which to look at so many
   looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
   room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
+  shared constant boolean := coalesce(nullif(current_setting('jobq_claim.shared', true), '')::boolean, false); -- the turn
+  unlocked text[]; -- keys of lanes that no other claim of a shared turn has locked
   wanted integer; -- how many of these to take
   q record;
   key_limit integer;
@@ -1850,7 +1901,7 @@ declare
   kept_turns bigint[] := '{}';
   one_by_one boolean;
   many boolean; -- LaneTake takes them
-  changed integer;
+  changed integer := 0;
   barren bigint := from_turn; -- turn of the last lane that gave nothing
   looked bigint := from_turn; -- turn of the last lane
   lanes integer; -- that share what is left
@@ -1879,6 +1930,10 @@ begin
   end if;
   select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null into unheld, pauses
     from jobq.lane x where x.queue = of_queue and x.key = '';
+  if shared and (pauses or unheld is null or exists (select from jobq.queue x where x.name = of_queue and x.key_limit is not null)) then
+    perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true); -- it is for a claim with a turn of its own
+    return;
+  end if;
   if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
         and not exists (select from jobq.lane_hint x where x.queue = of_queue and x.id > 0) then -- it has no key yet, or none any more
@@ -1893,6 +1948,9 @@ begin
     return;
   end if;
   key_limit := q.key_limit;
+  if key_limit is null then
+    lanes_max := 50;
+  end if;
   if pauses and not jobq.lane_pause(of_queue) then -- the next call goes on
     perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, (key_limit is not null)::integer]::text, true);
     return;
@@ -1906,22 +1964,25 @@ begin
   if key_limit is not null then
     eat_max := hints_max;
   end if;
-  loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0) e;
+  select 0 as hints, null::bigint as last_hint, '{}'::text[] as readied, '{}'::text[] as fresh into eaten;
+  while not shared or pg_try_advisory_xact_lock(hashtextextended('jobq.hints.' || of_queue, 0)) loop -- without a limit, until there are so many new keys that a claim can begin with them
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0, shared) e;
     last_hint := coalesce(eaten.last_hint, last_hint);
     hints := hints + eaten.hints;
     readied := readied || eaten.readied;
     fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh) f);
     exit when eaten.hints < eat_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
   end loop;
-  update jobq.lane l
-    set turn = nextval('jobq.lane_turn_seq'), full_limit = null
-    where l.ctid = any(
-      array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
-        order by x.full_limit limit lanes_max)
-      || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
-        order by x.full_limit limit lanes_max));
-  get diagnostics changed = row_count;
+  if not shared then
+    update jobq.lane l
+      set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+      where l.ctid = any(
+        array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
+          order by x.full_limit limit lanes_max)
+        || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
+          order by x.full_limit limit lanes_max));
+    get diagnostics changed = row_count;
+  end if;
 
   lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
     select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
@@ -1964,21 +2025,23 @@ begin
     -- Each gives a job, but for those that are empty; and the others as many as those before.
     lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
       greatest(case when ids = '{}' then wanted else ceil(wanted::float8 * visited / cardinality(ids)) end, 10))::integer;
+    found_places := case
+      when shared then array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        order by x.turn limit lanes for update skip locked)
+      else array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        order by x.turn limit lanes)
+      end;
     select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
-        coalesce(array_agg(x.place order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
+        coalesce(array_agg(x.ctid order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
       into batch
-      from (
-        select y.key, y.turn, y.looks, y.ctid as place from jobq.lane y
-          where y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn
-          order by y.turn
-          limit lanes
-      ) x;
+      from jobq.lane x
+      where x.ctid = any(found_places) and x.queue = of_queue and x.turn is not null;
     keys := batch.keys;
     turns := batch.turns;
     laned := cardinality(keys);
     while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = eat_max and hints < hints_max loop
       eat_max := least(greatest(lanes - laned - cardinality(fresh) + fresh_seen, lanes_max), hints_max - hints);
-      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, true) e;
+      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, true, shared) e;
       last_hint := coalesce(eaten.last_hint, last_hint);
       hints := hints + eaten.hints;
       readied := readied || eaten.readied;
@@ -2046,10 +2109,12 @@ begin
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
     end if;
+    unlocked := array(select x.key from jobq.lane x where shared and x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+      order by x.turn limit lanes_max for update skip locked);
     for lane in
       select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
         from jobq.lane x
-        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn and (not shared or x.key = any(unlocked))
         order by x.turn
         limit lanes_max
     loop
@@ -2166,8 +2231,11 @@ begin
       lanes := lanes - 1;
     end loop;
   end if;
+  again := again or shared;
   more := again;
-  if exists (
+  if shared and wanted > 0 then
+    barren := 0; -- so that the pass begins anew: it may have passed by lanes
+  elsif exists (
       select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit 1) then
     more := true;
   else
@@ -2502,7 +2570,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

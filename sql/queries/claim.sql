@@ -131,7 +131,7 @@ insert into jobq.run as r
 -- transaction may take: see queue_admit.
 -- name: QueueAdmit :many
 select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
-  from jobq.queue_admit(sqlc.arg(queue), sqlc.arg(job_count)::integer, sqlc.arg(slots_free)::integer, sqlc.arg(patient)::boolean) a;
+  from jobq.queue_admit(sqlc.arg(queue), sqlc.arg(job_count)::integer, sqlc.arg(slots_free)::integer, sqlc.arg(patient)::boolean, sqlc.arg(sharing)::boolean) a;
 
 -- QueueCharge comes after that JobClaim: see queue_charge.
 -- name: QueueCharge :exec
