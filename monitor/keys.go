@@ -25,7 +25,7 @@ const (
 	KeyPaused KeyState = "paused"
 )
 
-// Key is a partition key of a queue of which jobs are in the line, or run, or that is paused.
+// Key is a partition key of a queue of which jobs are in the line, or run, or that is paused or has a weight.
 type Key struct {
 	Key   string   `json:"key"`
 	State KeyState `json:"state"`
@@ -35,6 +35,8 @@ type Key struct {
 	// OldestRunAt is since when the one of the counted jobs in the line could have run that has
 	// waited longest; nil for none.
 	OldestRunAt *time.Time `json:"oldest_run_at,omitempty"`
+	// Weight is how many of its jobs start where one of a key without a weight does: 1 for such a key.
+	Weight int `json:"weight"`
 	// Head is the job that the next one of the key has to wait for, in a queue with an order; 0 for none.
 	// HeadState says what it does: running, retry (it waits for that, until HeadUntil), waiting (for
 	// other jobs), or failed.
@@ -102,12 +104,13 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 	for _, row := range rows {
 		keys.MoreRun = row.MoreRun
 		pausedAt := db.TimeOrNil(row.PausedAt)
-		if row.Available == 0 && row.Running == 0 && pausedAt == nil { // which claims have yet to forget
+		if row.Available == 0 && row.Running == 0 && pausedAt == nil && row.Weight == 1 { // which claims have yet to forget
 			continue
 		}
 		key := Key{
 			Key: row.Key, State: keyState(row), Available: row.Available, Running: row.Running, OldestRunAt: db.TimeOrNil(row.OldestRunAt),
-			Head: row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
+			Weight: int(row.Weight),
+			Head:   row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
 			PausedAt: pausedAt, PausedBy: row.PausedBy, PauseReason: row.PauseReason,
 		}
 		keys.Keys = append(keys.Keys, key)
@@ -116,6 +119,24 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 		keys.Next = rows[limit-1].Key
 	}
 	return keys, nil
+}
+
+// KeyWeights returns the weights of those of some partition keys of a queue that have one other than 1.
+func (m *Monitor) KeyWeights(ctx context.Context, queue string, keys []string) (map[string]int, error) {
+	for _, text := range append([]string{queue}, keys...) {
+		if err := storable.Text("queue and keys", text); err != nil {
+			return nil, fmt.Errorf("weights of keys: %w: %w", jobq.ErrInvalid, err)
+		}
+	}
+	rows, err := m.queries.KeyWeightList(ctx, keys, queue)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, fmt.Sprintf("weights of keys of queue %q", queue), err)
+	}
+	weights := make(map[string]int, len(rows))
+	for _, row := range rows {
+		weights[row.Key] = int(row.Weight)
+	}
+	return weights, nil
 }
 
 func keyState(row db.KeyListRow) KeyState {

@@ -119,6 +119,8 @@ type ReasonFacts struct {
 	KeysBefore    *int64 `json:"keys_before,omitempty"`
 	KeysNew       *int64 `json:"keys_new,omitempty"`
 	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`
+	// KeyWeight is the weight of the job's partition key, where it has one and what is before the job is told; else 0.
+	KeyWeight int64 `json:"key_weight,omitempty"`
 	// KeysTakeTurns says of a job without a key that keys take turns with such jobs.
 	KeysTakeTurns bool `json:"keys_take_turns,omitempty"`
 	// Oldest is the job that was claimed first of those in full slots, or

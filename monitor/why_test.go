@@ -316,3 +316,31 @@ func TestWhyRefusesNoID(t *testing.T) {
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 	}
 }
+
+// The weight of a job's key is told beside the keys that are before it.
+func TestWhyTellsTheWeight(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := planted{jobtest.NewWorker(t)}
+	p.serve("w", 99, "greeting")
+	for _, key := range []string{"a", "b"} {
+		p.enqueue(jobq.EnqueueOptions{PartitionKey: key})
+	}
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetKeyWeight(ctx, "q", "a", 3)))
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetKeyWeight(ctx, "q", "gone", 5)))
+	id := p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+	plain := p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+	told := func(id int64) (int64, string) {
+		reasons, err := p.Monitor.Why(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, monitor.ReasonNextInLine, reasons[0].Code)
+		says, _ := format.Why(id, reasons[0], time.Now())
+		return reasons[0].Facts.KeyWeight, says
+	}
+	weight, says := told(id)
+	require.EqualValues(t, 3, weight)
+	require.Contains(t, says, "before its key, of weight 3, in the turn")
+	weight, says = told(plain)
+	require.Zero(t, weight)
+	require.NotContains(t, says, "weight")
+}

@@ -58,6 +58,9 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 		if !known {
 			settings.AgeAfter = jobq.DefaultAgeAfter
 		}
+		if err := a.setWeights(ctx, log, client, file, name); err != nil {
+			return err
+		}
 		change := limitChange(file.Queues[name], settings)
 		if change == (operator.QueueChange{}) {
 			continue
@@ -71,9 +74,33 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 	return nil
 }
 
+// setWeights sets those of the weights of a queue's partition keys that differ, one by one.
+func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, name string) error {
+	weights := file.Queues[name].KeyWeights
+	if len(weights) == 0 {
+		return nil
+	}
+	keys := slices.Sorted(maps.Keys(weights))
+	stored, err := monitor.New(client).KeyWeights(ctx, name, keys)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if weights[key] == max(stored[key], 1) {
+			continue
+		}
+		acted, err := a.operator(client).SetKeyWeight(ctx, name, key, weights[key])
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
+		}
+		log.Info("weight of the config file is set", "queue", name, "partition_key", key, "weight", weights[key], "audit_id", acted.AuditID)
+	}
+	return nil
+}
+
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil || len(queue.KeyWeights) > 0
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file

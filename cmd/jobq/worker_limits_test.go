@@ -107,3 +107,27 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	stderr, code = work()
 	require.Zero(t, code, stderr)
 }
+
+// A worker makes the weights of partition keys what its file says when it starts, and writes only those that differ. Keys that the
+// file does not name keep theirs.
+func TestWeightsOfTheConfigFile(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	path := filepath.Join(t.TempDir(), "jobq.yaml")
+	for _, step := range []struct {
+		queues, stored string
+		audited        int
+	}{
+		{"{a: {key_weights: {x: 3, y z: 2, one: 1}}}", "a x 3, a y z 2", 2},
+		{"{a: {key_weights: {x: 3, y z: 2}}}", "a x 3, a y z 2", 2},
+		{"{a: {key_weights: {x: 4}}, b: {key_weights: {x: 5}, limit: 3}}", "a x 4, a y z 2, b x 5", 4},
+		{"{a: {key_weights: {x: 1}}, b: 1}", "a y z 2, b x 5", 5},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte("queues: "+step.queues+"\n"), 0o600))
+		_, log, code := invoke(t, "", "worker", "--database-url", url, "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
+		require.Zero(t, code, log)
+		require.Equal(t, step.stored, query[string](t, pool, "select string_agg(concat_ws(' ', queue, key, weight), ', ' order by queue, key) from jobq.key_weight"), step.queues)
+		require.Equal(t, step.audited, query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'key_weight'"), step.queues)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -30,6 +31,8 @@ type Queue struct {
 	// KeyOrder is whether the jobs of each partition key run in order, "" for no order. Nil leaves
 	// what is stored.
 	KeyOrder *string
+	// KeyWeights are weights of partition keys, 1 for none. Keys that are not in it keep what is stored.
+	KeyWeights map[string]int
 	// Rate is how many start over all workers, the zero Rate for as many as there are.
 	// Nil leaves what is stored.
 	Rate *Rate
@@ -92,6 +95,8 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 		if value.Value == "" {
 			err = errors.New("must be hold, pass, stop or none")
 		}
+	case name == "key_weights":
+		q.KeyWeights, err = weights(value)
 	case name == "rate" && value.Value == none:
 		q.Rate = new(Rate)
 	case name == "rate":
@@ -102,12 +107,35 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "age_after":
 		q.AgeAfter, err = age(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, rate, burst and age_after")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst and age_after")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
 	}
 	return nil
+}
+
+// keyWeightsMax is how many keys of a queue have weights in a file: each is looked up when a worker starts.
+const keyWeightsMax = 1000
+
+// weights reads the weights of partition keys.
+func weights(value *yaml.Node) (map[string]int, error) {
+	var weights map[string]int
+	if err := value.Decode(&weights); err != nil {
+		return nil, errors.New("must be partition keys, each with its weight, such as customer-17: 3")
+	}
+	if len(weights) > keyWeightsMax {
+		return nil, fmt.Errorf("at most %d keys, not %d: set the others with \"jobq queues set NAME --key KEY --weight N\"", keyWeightsMax, len(weights))
+	}
+	for _, key := range slices.Sorted(maps.Keys(weights)) {
+		switch weight := weights[key]; {
+		case utf8.RuneCountInString(key) < 1 || utf8.RuneCountInString(key) > 255:
+			return nil, fmt.Errorf("a partition key must be 1 to 255 characters, not %d", utf8.RuneCountInString(key))
+		case weight < 1 || weight > 100:
+			return nil, fmt.Errorf("%q must be 1 to 100, not %d", key, weight)
+		}
+	}
+	return weights, nil
 }
 
 // burst reads the burst, once the rate is known.

@@ -27,6 +27,14 @@ func KeyPause(key monitor.Key, now time.Time) string {
 	return When(*key.PausedAt, now) + " by " + By(key.PausedBy, key.PauseReason)
 }
 
+// KeyWeight is the weight of a partition key; empty for the 1 of a key without one.
+func KeyWeight(key monitor.Key) string {
+	if key.Weight <= 1 {
+		return ""
+	}
+	return Number(int64(key.Weight))
+}
+
 // KeyWait is for how long the job of a partition key has waited that has waited longest; "-" where none waits.
 func KeyWait(key monitor.Key, now time.Time) string {
 	if key.OldestRunAt == nil {

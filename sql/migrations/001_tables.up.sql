@@ -406,6 +406,8 @@ create table jobq.lane (
   looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
   unheld      bigint, -- of the row '': what runs of leases after this one may not be held by its lane, since there was no key_limit; null: all is
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
+  due         integer, -- so many jobs are left of a turn that it has begun, where its key has a weight: see key_weight
+  due_turn    bigint, -- which it gets back, since it was full before the turn was over
   constraint lane_pkey primary key (queue, key),
   constraint "a lane is ready, full or neither" check (turn is null or full_limit is null)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -447,6 +449,21 @@ create table jobq.paused_key (
 );
 -- For jobq doctor, which names those that are paused for long.
 create index paused_key_paused_at_idx on jobq.paused_key (paused_at);
+
+-- The partition keys whose turns are longer than those of others, which have a weight of 1 and no row. A table of its own, since a
+-- weight outlives the key's jobs, and its lane.
+--
+-- Example: of the keys a (weight 3) and b, many jobs wait. Claims of one job each get a a a b a a a b; after the first of these, the
+-- lane of a keeps its turn, with due 2. A claim of 10 jobs gets 8 of a and 2 of b: two turns of each, and two jobs of the third turn of a.
+create table jobq.key_weight (
+  queue  text     not null,
+  key    text     not null,
+  weight smallint not null,
+  constraint key_weight_pkey primary key (queue, key),
+  constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
+  constraint "partition_key must be 1 to 255 characters" check (char_length(key) between 1 and 255),
+  constraint "weight must be 2 to 100" check (weight between 2 and 100)
+);
 
 -- One row per worker process.
 create table jobq.worker (

@@ -1618,7 +1618,7 @@ begin
       returning h.key
   ), stopped as (
     update jobq.lane l
-      set turn = null, full_limit = null
+      set turn = null, full_limit = null, due = null, due_turn = null
       where l.ctid = any(array(
         select (select x.ctid from jobq.lane x where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null) limit 1)
           from (select e.key from eaten e group by e.key) k
@@ -1652,30 +1652,30 @@ begin
         select of_queue, n.key, n.turn, n.turn
           from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
         on conflict on constraint lane_pkey do update
-          set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+          set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
           where l.turn is null or l.looks <> '{}'
-        returning l.key, l.turn = l.hinted as readied
+        returning l.key, l.turn = l.hinted or l.turn is not distinct from l.due_turn as readied
     )
     select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
       array(select k.key from k where not k.known and lane_eat.apart);
 end $$;
 
--- lane_pick locks jobs for lane_claim: of the keys, in their order, up to share of each, and no more than
--- wanted of all. It looks at one job more than share of each key, and never past jobs of other
+-- lane_pick locks jobs for lane_claim: of the keys, in their order, up to its share of each, and no more than
+-- wanted of all. It looks at one job more than the share of each key, and never past jobs of other
 -- kinds: it ends before the first key that has such, which is mixed then.
 --
 -- It has looked at so many of the keys (visited). These are among the places of the keys in the array: emptied has those
 -- of which it has left nothing, barren those that gave nothing though jobs wait, as when they are locked, and
--- served the others. Needs pending_claim_idx only.
-create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share integer, wanted integer)
-  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[])
+-- served the others. Of the last one it has taken last_taken. Needs pending_claim_idx only.
+create function jobq.lane_pick(of_queue text, keys text[], kinds text[], shares integer[], wanted integer)
+  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[], last_taken integer)
   language plpgsql
   as $$
 begin
   return query
     with walk as materialized (
-      select l.n::integer as n, w.places, cardinality(w.places) as found, coalesce(w.first_other <= lane_pick.share, false) as mixed
-        from unnest(lane_pick.keys) with ordinality as l(key, n)
+      select l.n::integer as n, l.share, w.places, cardinality(w.places) as found, coalesce(w.first_other <= l.share, false) as mixed
+        from unnest(lane_pick.keys, lane_pick.shares) with ordinality as l(key, share, n)
         cross join lateral (
           select coalesce(array_agg(x.place), '{}') as places, array_position(array_agg(x.fits), false) as first_other
             from (
@@ -1683,13 +1683,13 @@ begin
                 from jobq.pending p
                 where p.queue = of_queue and p.partition_key = l.key and p.position is not null
                 order by p.priority, p.position
-                limit lane_pick.share + 1
+                limit l.share + 1
             ) x
         ) w
     ), chosen as materialized (
-      select w.n, w.found, w.places[1 : least(w.found, lane_pick.share, lane_pick.wanted - w.before)] as places
+      select w.n, w.found, w.places[1 : least(w.found, w.share, lane_pick.wanted - w.before)] as places
         from (
-          select x.*, coalesce(sum(least(x.found, lane_pick.share)) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,
+          select x.*, coalesce(sum(least(x.found, x.share)) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,
               bool_or(x.mixed) over (order by x.n rows unbounded preceding) as is_over
             from walk x
         ) w
@@ -1713,9 +1713,66 @@ begin
     select k.ids, k.places, r.n, exists (select from walk w where w.n = r.n + 1 and w.mixed),
         array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
         array(select l.n from lane l where l.taken = l.found order by l.n),
-        array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n)
+        array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n),
+        (select l.taken from lane l where l.n = r.n)::integer
       from locked k
       cross join (select coalesce(max(l.n), 0) as n from lane l) r;
+end $$;
+
+-- lane_weights is the sum of the weights of lanes, and of what is due of each: of the first ones with a turn behind after_turn and
+-- up to to_turn, and of these keys, which have no lane; of lanes_max at most. Needs lane_turn_idx and key_weight_pkey only.
+create function jobq.lane_weights(of_queue text, after_turn bigint, to_turn bigint, keys text[], lanes_max integer)
+  returns table (weights integer, dues integer)
+  language plpgsql
+  as $$
+begin
+  return query
+    select coalesce(sum(w.weight), 0)::integer, coalesce(sum(least(w.due, w.weight)), 0)::integer
+      from (
+        select k.due, coalesce((select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = k.key limit 1), 1)::integer as weight
+          from (
+            (select x.key, x.due from jobq.lane x
+              where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_weights.to_turn order by x.turn limit lanes_max)
+            union all
+            select f.key, null from unnest(lane_weights.keys) as f(key)
+            limit lane_weights.lanes_max
+          ) k
+      ) w;
+end $$;
+
+-- lane_shares is what a claim of so many jobs takes of each key, where some have weights: see lane_claim. Also what is due of each in the turn
+-- that it has; and what is left of its next turn once it has given its share: 0 when it goes to the back, null when that has not begun.
+-- turns_at_once is as in lane_claim. Needs key_weight_pkey and lane_pkey only.
+create function jobq.lane_shares(of_queue text, keys text[], wanted integer, turns_at_once text)
+  returns table (shares integer[], dues integer[], lefts integer[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with own as materialized (
+      select w.n, w.weight, least(w.due, w.weight) as due
+        from (
+          select k.n,
+              coalesce((select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = k.key limit 1), 1)::integer as weight,
+              (select x.due from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) as due
+            from unnest(lane_shares.keys) with ordinality as k(key, n)
+        ) w
+    ), over as materialized ( -- what the claim takes beyond the turns that the keys have
+      select greatest(lane_shares.wanted - sum(o.due), 0)::integer as jobs, sum(o.weight)::integer as weights from own o
+    ), part as materialized (
+      select o.n, o.due, o.weight, v.jobs > 0 and turns_at_once = 'all' as laps,
+          case
+            when v.jobs = 0 or turns_at_once = 'one' then 0
+            when turns_at_once = 'all' then v.jobs / v.weights
+            else ceil(lane_shares.wanted::float8 / v.weights)::integer - 1
+          end * o.weight as more,
+          least(greatest(v.jobs % v.weights - (sum(o.weight) over (order by o.n) - o.weight), 0), o.weight)::integer as begun
+        from own o
+        cross join over v
+    )
+    select array_agg(p.due + p.more + case when p.laps then p.begun else 0 end order by p.n), array_agg(p.due order by p.n),
+        array_agg(case when not p.laps then 0 when p.begun > 0 then p.weight - p.begun end order by p.n)
+      from part p;
 end $$;
 
 -- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
@@ -1777,6 +1834,12 @@ end $$;
 -- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
 -- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
 --
+-- Where some keys have a weight (key_weight), a turn of a key is so many jobs. One that has given fewer keeps its turn, and the rest is due; if
+-- it is full before that, it gets the turn back when it is ready again. How many turns a claim takes at once of each lane (turns_at_once):
+-- all that it can, one after the other and each as far as it comes, if it looks at all ready lanes; so it does not matter in how many
+-- claims jobs are taken. One, if it looks at the last ones of a pass: the next pass takes more. Many, if there are more lanes
+-- than it looks at: as many of each as it needs for its jobs, and the last lane may get less.
+--
 -- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
 -- a claim costs as much as the lanes it takes from, however many are full. It looks again at
 -- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
@@ -1802,7 +1865,7 @@ end $$;
 -- may have slots for it, or its kinds.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1856,6 +1919,23 @@ declare
   lanes integer; -- that share what is left
   lane record;
   share integer;
+  weighted boolean; -- some keys of the queue have a weight
+  turns_at_once text; -- of each lane, where some keys have a weight: one, many or all
+  all_weights integer; -- of the lanes that share what is left
+  all_dues integer; -- what is left of the turns that these have begun, or are to begin; null: more than wanted
+  own_weight integer;
+  own_due integer;
+  beyond boolean := false; -- it takes all turns that lanes have, and more
+  begun integer; -- so many jobs of the turn after it are in the share
+  left_due integer := 0; -- of the lane's turn: 0 when it goes to the back, null when its next one has not begun
+  split_shares integer[]; -- of lane_shares
+  split_dues integer[];
+  split_lefts integer[];
+  n_begun integer; -- the place among keys of one that has begun a turn, and keeps it
+  kept_places tid[] := '{}'; -- of lanes that keep their turns, which they have not begun
+  due_key text; -- which has begun a turn, and keeps it
+  due_left integer;
+  in_order boolean;
   free integer; -- what the limit leaves of the lane
   place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
   stop record;
@@ -1877,7 +1957,9 @@ begin
   if room is null then
     return;
   end if;
-  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null into unheld, pauses
+  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null,
+      (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is not null
+    into unheld, pauses, weighted
     from jobq.lane x where x.queue = of_queue and x.key = '';
   if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
@@ -1886,6 +1968,7 @@ begin
     end if;
     unheld := 0;
     pauses := true;
+    weighted := exists (select from jobq.key_weight w where w.queue = of_queue);
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
   select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
@@ -1915,7 +1998,7 @@ begin
     exit when eaten.hints < eat_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
   end loop;
   update jobq.lane l
-    set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+    set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
     where l.ctid = any(
       array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
         order by x.full_limit limit lanes_max)
@@ -1925,6 +2008,12 @@ begin
 
   lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
     select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
+  if weighted then
+    turns_at_once := case when lanes = lanes_max then 'many' when from_turn = 0 then 'all' else 'one' end;
+    if with_plain or room > lanes then
+      select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, from_turn, 9223372036854775807, fresh, lanes_max) w;
+    end if;
+  end if;
   if key_limit is not null then
     update jobq.lane l
       set looked_at = statement_timestamp()
@@ -1933,7 +2022,7 @@ begin
           and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
     if found then
       update jobq.lane l
-        set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+        set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
         where l.ctid = any(
           array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
             and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
@@ -1951,7 +2040,7 @@ begin
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
   if with_plain and lanes > 0 then
-    wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
+    wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
     where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
@@ -1994,11 +2083,32 @@ begin
     turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
     exit when keys = '{}';
     share := ceil(wanted::float8 / cardinality(keys));
+    if weighted then
+      select s.shares, s.dues, s.lefts into split_shares, split_dues, split_lefts
+        from jobq.lane_shares(of_queue, keys, wanted,
+          case when cardinality(keys) = lanes or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end) s;
+    end if;
     if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
       keys := keys[1 : array_position(turns, batch.walked) - 1];
     end if;
-    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren into picked
-      from jobq.lane_pick(of_queue, keys, kinds, share, wanted) p;
+    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren, p.last_taken into picked
+      from jobq.lane_pick(of_queue, keys, kinds,
+        case when weighted then split_shares[1 : cardinality(keys)] else array_fill(share, array[cardinality(keys)]) end, wanted) p;
+    if weighted then
+      if cardinality(picked.ids) = wanted and split_lefts[picked.visited] = 0 then -- it may have given less than its share
+        split_lefts[picked.visited] := greatest(split_dues[picked.visited] - picked.last_taken, 0);
+      end if;
+      kept := kept || array(select keys[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_turns := kept_turns || array(select turns[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_places := kept_places || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned and split_lefts[n] is null);
+      n_begun := (select n from unnest(picked.served) n where split_lefts[n] > 0 limit 1);
+      if n_begun is not null then
+        due_key := keys[n_begun];
+        due_left := split_lefts[n_begun];
+      end if;
+      again := again or picked.served <> '{}';
+      picked.served := array(select n from unnest(picked.served) n where split_lefts[n] = 0);
+    end if;
     ids := ids || picked.ids;
     places := places || picked.places;
     served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
@@ -2024,13 +2134,26 @@ begin
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
   again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
   if served_lanes <> '{}' then
-    update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
+    in_order := weighted and cardinality(served_lanes) <= lanes_max; -- some may have had more turns than those behind them
+    if in_order then
+      turns := array(select nextval('jobq.lane_turn_seq') from generate_series(1, cardinality(served_lanes)));
+    end if;
+    update jobq.lane x
+      set turn = case when in_order then turns[array_position(served_lanes, x.ctid)] else nextval('jobq.lane_turn_seq') end,
+        due = null, due_turn = null
+      where x.ctid = any(served_lanes);
+  end if;
+  if kept_places <> '{}' then
+    update jobq.lane x set due = null, due_turn = null where x.ctid = any(kept_places) and x.due is not null;
   end if;
   if served <> '{}' or kept <> '{}' then
     insert into jobq.lane (queue, key, turn)
       select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
       union all
       select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
+  end if;
+  if due_key is not null then
+    update jobq.lane x set due = due_left, due_turn = null where x.queue = of_queue and x.key = due_key;
   end if;
   many := not one_by_one and not each_job;
   if each_job then
@@ -2045,9 +2168,14 @@ begin
     if key_limit is null then
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
+      if weighted then
+        turns_at_once := case when lanes = lanes_max or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end;
+        select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, looked, to_turn, '{}', lanes_max) w where wanted > lanes;
+      end if;
     end if;
     for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted, x.due,
+          case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
         from jobq.lane x
         where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
         order by x.turn
@@ -2055,7 +2183,26 @@ begin
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
-      share := ceil(wanted::float8 / greatest(lanes, 1));
+      if weighted then
+        own_weight := coalesce(lane.weight, 1);
+        own_due := least(lane.due, own_weight);
+        if all_dues is not null then -- and some have come since they were counted
+          all_weights := greatest(all_weights, own_weight);
+          all_dues := greatest(all_dues, own_due);
+        end if;
+        beyond := beyond or turns_at_once = 'all' and coalesce(wanted > all_dues, false);
+        begun := case when beyond then least(greatest(wanted - all_dues, 0) % all_weights, own_weight) else 0 end;
+        share := own_due + begun + own_weight * case
+          when coalesce(wanted <= all_dues, true) or turns_at_once = 'one' then 0
+          when turns_at_once = 'all' then (wanted - all_dues) / all_weights
+          else ceil(wanted::float8 / all_weights)::integer - 1 end;
+        share := least(share, wanted);
+        left_due := case when beyond then nullif(own_weight - begun, own_weight) else greatest(own_due - share, 0) end;
+        all_weights := all_weights - own_weight;
+        all_dues := all_dues - own_due;
+      else
+        share := ceil(wanted::float8 / greatest(lanes, 1));
+      end if;
       if key_limit is not null then
         select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
           from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
@@ -2136,13 +2283,18 @@ begin
       end if;
       if taken = free then
         update jobq.lane x
-          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
+            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
-          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          update jobq.lane x
+            set turn = case when left_due = 0 or taken < share then nextval('jobq.lane_turn_seq') else lane.turn end,
+              due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
+              held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
@@ -2159,7 +2311,7 @@ begin
             and not exists (select from jobq.pending p where p.id = h.job_id);
         end if;
       else
-        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
+        update jobq.lane x set turn = null, due = null, due_turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
       end if;
       wanted := wanted - taken;
@@ -2280,9 +2432,9 @@ begin
       select last_queue, k.key, k.turn, k.turn
         from (select p.key, nextval('jobq.lane_turn_seq') as turn from due p) k
       on conflict on constraint lane_pkey do update
-        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+        set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
         where l.turn is null or l.looks <> '{}'
-      returning l.turn = l.hinted as readied
+      returning l.turn = l.hinted or l.turn is not distinct from l.due_turn as readied
   )
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
     from (select count(*) as hints, max(e.id) as last from eaten e) e;
@@ -2502,7 +2654,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

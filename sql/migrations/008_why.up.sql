@@ -248,8 +248,8 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
 -- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint), and of lanes whose keys were paused since then,
 -- which keep their turns until the next claim: they are not before anybody. Both numbers stop at keys_max + 1, and
--- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. Of a job without a key they are
--- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey and paused_key_pkey only.
+-- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. key_weight is that of the key, if it has one. Of a job without a key they are
+-- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and paused_key_pkey only.
 --
 -- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
@@ -264,17 +264,19 @@ declare
   hinted text[];
   pauses bigint;
   paused_before bigint;
+  facts jsonb := jsonb_build_object('partition_key', of_key);
 begin
   if of_key = '' then
     return jsonb_build_object('keys_take_turns',
       exists (select from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit 1)
       or exists (select from jobq.lane_hint h where h.queue = of_queue and h.id > 0 order by h.id limit 1));
   end if;
+  facts := facts || coalesce((select jsonb_build_object('key_weight', w.weight) from jobq.key_weight w where w.queue = of_queue and w.key = of_key), '{}');
   if own is null then
     select count(*), array_agg(distinct h.key) into hints, hinted
       from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id > 0 order by x.id limit hints_max + 1) h;
     if hints > hints_max or not coalesce(of_key = any(hinted), false) then
-      return jsonb_build_object('partition_key', of_key);
+      return facts;
     end if;
   end if;
   own := coalesce(own, 9223372036854775807);
@@ -284,9 +286,9 @@ begin
     into pauses, paused_before
     from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id < 0 order by x.id limit pauses_max + 1) h;
   if pauses > pauses_max then
-    return jsonb_build_object('partition_key', of_key);
+    return facts;
   end if;
-  return jsonb_build_object('partition_key', of_key, 'keys_before_max', keys_max,
+  return facts || jsonb_build_object('keys_before_max', keys_max,
     'keys_before', (select least(count(*) - paused_before, keys_max + 1) from (
       select from jobq.lane l
         where l.queue = of_queue and l.turn is not null and l.turn < own
