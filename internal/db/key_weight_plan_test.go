@@ -35,8 +35,10 @@ func TestPlansBesideManyWeights(t *testing.T) {
 				{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, admitted},
 				{"LaneClaim in a pass", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 500, 100000, false", batch, admitted},
 				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
-				{"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 4 * batch,
-					admitted + "; insert into jobq.lane_hint (queue, key) select 'keys', 'new ' || i from generate_series(1, 2000) i"},
+				{
+					"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 4 * batch,
+					admitted + "; insert into jobq.lane_hint (queue, key) select 'keys', 'new ' || i from generate_series(1, 2000) i",
+				},
 				{"lane_weights", "select * from jobq.lane_weights($1, $2, $3, $4, $5)", "'keys', 0, 100000, '{}', 100", 1_000, db.HotSettings},
 				{"lane_shares", "select * from jobq.lane_shares($1, $2, $3, $4)", "'keys', '{key 7,key 70000,none}', 1000, 'many'", 150, db.HotSettings},
 				{"KeyList", db.KeyList, "10000, 'keys', 1000, '', 100", batch, ""},
