@@ -38,11 +38,15 @@ const mostOpenOfAKey = `with open as (
   )
   select coalesce(max(m.open), 0)::integer from moment m`
 
-// keysAndKills has a queue whose jobs have partition keys with a limit each, while its
+// keysAndKills has a queue whose jobs have partition keys with a limit each, and one of them a weight, while its
 // workers are killed, and stopped for longer than their leases. Never may more jobs of a
 // key be open than the limit, and as many of each must be when all is well again and jobs wait.
 func keysAndKills(l *lab) error {
 	if err := l.set("--key-limit", fmt.Sprint(keyLimit)); err != nil {
+		return err
+	}
+	// Such a key is full in the middle of its turns, which outlive the workers.
+	if err := l.set("--key", "key 0", "--weight", "5"); err != nil {
 		return err
 	}
 	l.more = ofSomeKey

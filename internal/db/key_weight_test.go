@@ -223,6 +223,44 @@ func TestWeightsBesideALimit(t *testing.T) {
 	require.InDelta(t, 4*least, started["a"], 4)
 }
 
+// A worker that dies, and a claim that is rolled back, in the middle of a key's turn change nothing of it: once the lease is reaped, the
+// key gets the rest of its turn, and the next keys theirs.
+func TestWeightsAfterALostWorker(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.set(`{"key_limit": 1, "redelivery": "head"}`)
+	q.weigh("a", 3)
+	for _, key := range []string{"a", "b", "c"} {
+		q.enqueueKeyed(key, 20)
+	}
+	claim := func(over ...db.KeyedJob) db.KeyedJob {
+		jobs := q.exchange(ended(keyed("w", 1), over...)).Keyed
+		require.Len(t, jobs, 1)
+		return jobs[0]
+	}
+	last := claim()
+	for last.PartitionKey == "a" { // until a turn of a is over
+		last = claim(last)
+	}
+	for last.PartitionKey != "a" {
+		last = claim(last)
+	}
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = q.schema.Exchange(ctx, tx, ended(keyed("w", 1), last))
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(ctx))
+	last = claim(last)
+	require.Equal(t, "a", last.PartitionKey, "the second of its turn")
+	q.exec("update jobq.lease set expires_at = now() - interval '1 s' where id = $1", last.LeaseToken)
+	q.reap()
+	again := claim()
+	require.Equal(t, last.ID, again.ID, "the third start of its turn")
+	started := []string{claim(again).PartitionKey}
+	require.NotEqual(t, "a", started[0], "whose turn is over")
+}
+
 // A pause in the middle of a turn ends it, and a key that goes on has one as before.
 func TestPauseOfAKeyWithAWeight(t *testing.T) {
 	t.Parallel()
