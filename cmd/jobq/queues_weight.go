@@ -41,7 +41,7 @@ func (a *app) setKeyWeight(cmd *cobra.Command, client *jobq.Client, queue string
 	case len(others) > 0:
 		return usagef("%s is about the whole queue: set it in a command of its own, without --key", others[0])
 	case w.weight < 1 || w.weight > jobq.KeyWeightMax:
-		return usagef("--weight must be 1 to %d, not %d; \"jobq queues pause %s --key\" stops the key", jobq.KeyWeightMax, w.weight, queue)
+		return usagef("--weight must be 1 to %d, not %d; \"jobq queues pause %s --key\" stops the key", jobq.KeyWeightMax, w.weight, printable.Line(queue))
 	}
 	known, err := monitor.New(client).QueueKnown(cmd.Context(), queue)
 	if err != nil {
