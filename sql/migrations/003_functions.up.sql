@@ -1654,7 +1654,7 @@ begin
         on conflict on constraint lane_pkey do update
           set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
           where l.turn is null or l.looks <> '{}'
-        returning l.key, l.turn = l.hinted or l.turn is not distinct from l.due_turn as readied
+        returning l.key, l.turn in (l.hinted, l.due_turn) as readied
     )
     select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
       array(select k.key from k where not k.known and lane_eat.apart);
@@ -2434,7 +2434,7 @@ begin
       on conflict on constraint lane_pkey do update
         set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
         where l.turn is null or l.looks <> '{}'
-      returning l.turn = l.hinted or l.turn is not distinct from l.due_turn as readied
+      returning l.turn in (l.hinted, l.due_turn) as readied
   )
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
     from (select count(*) as hints, max(e.id) as last from eaten e) e;
