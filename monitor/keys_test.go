@@ -88,6 +88,24 @@ func TestKeysWithALimit(t *testing.T) {
 	require.Equal(t, "b", p.keysOf(monitor.KeyQuery{After: "a"}).Keys[0].Key)
 }
 
+// With a rate, a key that has used it up says until when it waits, and one of which nothing waits is idle.
+func TestKeysWithARate(t *testing.T) {
+	t.Parallel()
+	p := planted{jobtest.NewWorker(t)}
+	p.throttleKey("a")
+	p.add("b", 1)
+	p.claimKeyed(1)
+	p.add("c", 1)
+	keys := p.keysOf(monitor.KeyQuery{}).Keys
+	require.WithinDuration(t, time.Now().Add(time.Hour), *keys[0].ThrottledUntil, 10*time.Minute)
+	require.Equal(t, []monitor.Key{
+		{Key: "a", State: monitor.KeyThrottled, Available: 1, Running: 1, ThrottledUntil: keys[0].ThrottledUntil},
+		{Key: "b", State: monitor.KeyIdle, Running: 1, ThrottledUntil: keys[1].ThrottledUntil},
+		{Key: "c", State: monitor.KeyReady, Available: 1},
+	}, keys)
+	require.NotNil(t, keys[1].ThrottledUntil, "the next one would wait")
+}
+
 // With an order, a key that has to wait for its head says for which one, and what it does.
 func TestKeysInOrder(t *testing.T) {
 	t.Parallel()
