@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	osexec "os/exec"
 	"strings"
 	"testing"
@@ -108,23 +109,86 @@ func TestThrottledKeyStartsByItself(t *testing.T) {
 	}
 }
 
-// While the worker that has throttled a key is full, an idle one starts the key's next job. It was told of the first jobs, and of nothing since.
+// While the worker that has throttled a key is full, an idle one starts the key's next job: it was told of the first jobs, and of nothing
+// since.
 func TestThrottledKeyStartsElsewhere(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	setQueue(t, client, operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 5, Period: time.Second, Burst: 1}})
 	begun, proceed := make(chan int, 2), make(chan struct{})
+	defer close(proceed)
 	for i := range 2 {
-		start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		startIdle(t, client, func(context.Context, *worker.Job[task]) error {
 			begun <- i
 			<-proceed
 			return nil
 		})
 	}
-	defer close(proceed)
 	addOfKey(t, client, "a", 1, 2)
 	first := receive(t, begun, "the first start")
 	require.NotEqual(t, first, receive(t, begun, "a start in the other worker"))
+}
+
+// startIdle runs a worker, and returns when it is told of new jobs.
+func startIdle(t *testing.T, client *jobq.Client, handler worker.Handler[task]) {
+	t.Helper()
+	w, err := worker.New(client, &worker.Config{
+		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, handler, nil))
+	run(t, w)
+	require.Eventually(t, func() bool {
+		_, still := worker.LastNotification(w)
+		return still && worker.IsPresent(w)
+	}, patience, time.Millisecond)
+}
+
+// Where workers are many, whoever has left nothing after a notification tells the others, and these do not look. With a throttled key it does
+// not: they are to learn when its next job may start, since the worker that knows it may be full then, or gone.
+func TestThrottledKeyIsLookedAtByAll(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	pretendFleet(t, client, 5000)
+	setQueue(t, client, operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 2, Period: time.Second, Burst: 1}})
+	conn, err := client.Pool().Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(ctx, "listen "+db.Channel("jobq", db.TopicTaken)+"; listen done")
+	require.NoError(t, err)
+	// told says whether others were told that nothing is left after a notification of new jobs.
+	told := func(notification string) (told bool) {
+		exec(t, client.Pool(), "notify done")
+		for {
+			received, err := conn.Conn().WaitForNotification(ctx)
+			require.NoError(t, err)
+			if received.Channel == "done" {
+				return told
+			}
+			told = told || strings.HasPrefix(received.Payload, notification+" ")
+		}
+	}
+	ran := make(chan int, 3)
+	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		ran <- 1
+		return nil
+	})
+	var before string
+	require.Eventually(t, func() bool { // nobody is told of what comes before the worker has said that it waits
+		enqueue(t, client, 1, nil)
+		receive(t, ran, "a start")
+		before, _ = worker.LastNotification(w.Worker)
+		return before != ""
+	}, patience, time.Millisecond)
+	addOfKey(t, client, "a", 1, 3)
+	receive(t, ran, "the first start")
+	receive(t, ran, "the second start, half a second later")
+	notification, _ := worker.LastNotification(w.Worker)
+	require.NotEqual(t, before, notification)
+	require.False(t, told(notification), "one more waits for the rate")
+	receive(t, ran, "the last start")
+	require.Eventually(t, func() bool { return told(notification) }, patience, 10*time.Millisecond, "nothing waits any more")
 }
 
 // One throttled key with very many jobs delays no other key, and no job without one.
