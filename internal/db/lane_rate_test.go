@@ -210,6 +210,13 @@ func TestEmptyKeyKeepsItsRate(t *testing.T) {
 				q.later(90 * time.Minute)
 				look(q)
 				require.Equal(t, 1, q.lanes(), "a job of it would not start with the whole burst")
+				q.enqueueKeyed("b", 1)
+				require.Empty(t, q.exchange(ended(keyed("w", 10), q.exchange(keyed("w", 10)).Keyed...)).Keyed)
+				look(q)
+				require.Equal(t, 2, q.lanes())
+				q.exec("update jobq.lane set rate_ready_at = rate_ready_at - interval '1 h' where key = 'b'")
+				look(q)
+				require.Equal(t, 1, q.lanes(), "nothing of it is used")
 				q.enqueueKeyed("a", 3)
 				answer := q.exchange(keyed("w", 10))
 				require.Len(t, answer.Keyed, 1)
@@ -277,6 +284,21 @@ func TestKeyRateBesideLimitAndOrder(t *testing.T) {
 			require.Empty(t, q.exchange(ended(keyed("w", 10), next...)).Keyed, "the rate")
 		})
 	}
+}
+
+// So it is with an order: the head of a key that comes when its rate is used up waits, and then starts.
+func TestHeadOfAThrottledKeyWaits(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_rate_jobs": 1, "key_rate_period": "1 h", "key_rate_burst": 1, "key_order": "stop"}`)
+	q.enqueueKeyed("a", 1)
+	require.Empty(t, q.exchange(ended(keyed("w", 10), q.exchange(keyed("w", 10)).Keyed...)).Keyed)
+	q.enqueueKeyed("a", 2)
+	answer := q.exchange(keyed("w", 10))
+	require.Empty(t, answer.Keyed)
+	require.InDelta(t, time.Hour, answer.KeysWait, float64(10*time.Minute))
+	q.later(time.Hour)
+	require.Equal(t, []int64{2}, idsOf(q.exchange(keyed("w", 10)).Keyed))
 }
 
 // A paused key is not throttled, and starts no job when it would be no more; when it goes on, its rate holds.
