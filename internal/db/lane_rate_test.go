@@ -323,6 +323,27 @@ func TestPauseOfAThrottledKey(t *testing.T) {
 	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
 }
 
+// An end makes room in a key, whose next job has then used up its rate: idle workers look, since they are to learn when it goes on. Where the key was
+// throttled before, they have.
+func TestRoomOfAThrottledKeyIsNotified(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_rate_jobs": 1, "key_rate_period": "1 h", "key_rate_burst": 3, "key_limit": 2}`)
+	q.enqueueKeyed("a", 5)
+	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	require.NoError(t, err)
+	hear := q.listener(db.TopicWork)
+	var jobs []db.KeyedJob
+	require.Empty(t, hear(func() { jobs = q.exchange(keyed("w", 10)).Keyed }))
+	require.Len(t, jobs, 2)
+	require.Equal(t, []string{"work default"}, hear(func() {
+		answer := q.exchange(ended(keyed("w", 1), jobs[0]))
+		require.Len(t, answer.Keyed, 1)
+		require.NotZero(t, answer.KeysWait)
+	}))
+	require.Empty(t, hear(func() { require.Empty(t, q.exchange(ended(keyed("w", 10), jobs[1])).Keyed) }))
+}
+
 // At a fast rate a key gets a look when half of its burst may start, or what starts in 10 ms.
 func TestFastKeyRate(t *testing.T) {
 	t.Parallel()

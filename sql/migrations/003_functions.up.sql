@@ -1862,7 +1862,8 @@ end $$;
 --
 -- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
--- may have slots for it, or its kinds.
+-- may have slots for it, or its kinds. So it does if the end of a job has made room in a key that is throttled now: they were not
+-- told of it when they looked last, and are to learn when it may go on.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
 -- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
@@ -2286,7 +2287,8 @@ begin
   if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and (served <> '{}' or kept <> '{}' or exists (
         select from unnest(readied) as r(key)
-          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key and x.turn is not null limit 1) x)) then
+          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key
+            and (x.turn is not null or key_limit is not null and x.throttled_until is not null) limit 1) x)) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
