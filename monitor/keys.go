@@ -19,8 +19,10 @@ type KeyState string
 const (
 	KeyReady KeyState = "ready" // it may be claimed when it is the key's turn
 	KeyFull  KeyState = "full"  // as many jobs of the key run as the queue allows for each
-	KeyHeld  KeyState = "held"  // the queue has an order, and the key has to wait for its head
-	KeyIdle  KeyState = "idle"  // there is none: nothing of the key is in the line
+	// KeyThrottled: the rate of the queue's keys lets no job of the key start yet.
+	KeyThrottled KeyState = "throttled"
+	KeyHeld      KeyState = "held" // the queue has an order, and the key has to wait for its head
+	KeyIdle      KeyState = "idle" // there is none: nothing of the key is in the line
 	// KeyPaused: somebody has paused the key, whether it has jobs or not.
 	KeyPaused KeyState = "paused"
 )
@@ -43,6 +45,8 @@ type Key struct {
 	Head      int64      `json:"head,omitempty"`
 	HeadState string     `json:"head_state,omitempty"`
 	HeadUntil *time.Time `json:"head_until,omitempty"`
+	// ThrottledUntil is when the next job of the key may start, if a rate keeps it from starting now.
+	ThrottledUntil *time.Time `json:"throttled_until,omitempty"`
 	// PausedAt is since when the key is paused, nil: it is not; with who paused it, and why.
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
@@ -110,7 +114,7 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 		key := Key{
 			Key: row.Key, State: keyState(row), Available: row.Available, Running: row.Running, OldestRunAt: db.TimeOrNil(row.OldestRunAt),
 			Weight: int(row.Weight),
-			Head:   row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
+			Head:   row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil), ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
 			PausedAt: pausedAt, PausedBy: row.PausedBy, PauseReason: row.PauseReason,
 		}
 		keys.Keys = append(keys.Keys, key)
@@ -149,6 +153,8 @@ func keyState(row db.KeyListRow) KeyState {
 		return KeyFull
 	case row.Head > 0:
 		return KeyHeld
+	case db.TimeOrNil(row.ThrottledUntil) != nil:
+		return KeyThrottled
 	}
 	return KeyReady
 }

@@ -88,6 +88,24 @@ func TestKeysWithALimit(t *testing.T) {
 	require.Equal(t, "b", p.keysOf(monitor.KeyQuery{After: "a"}).Keys[0].Key)
 }
 
+// With a rate, a key that has used it up says until when it waits, and one of which nothing waits is idle.
+func TestKeysWithARate(t *testing.T) {
+	t.Parallel()
+	p := planted{jobtest.NewWorker(t)}
+	p.throttleKey("a")
+	p.add("b", 1)
+	p.claimKeyed(1)
+	p.add("c", 1)
+	keys := p.keysOf(monitor.KeyQuery{}).Keys
+	require.WithinDuration(t, time.Now().Add(time.Hour), *keys[0].ThrottledUntil, 10*time.Minute)
+	require.Equal(t, []monitor.Key{
+		{Key: "a", State: monitor.KeyThrottled, Weight: 1, Available: 1, Running: 1, ThrottledUntil: keys[0].ThrottledUntil},
+		{Key: "b", State: monitor.KeyIdle, Weight: 1, Running: 1, ThrottledUntil: keys[1].ThrottledUntil},
+		{Key: "c", State: monitor.KeyReady, Weight: 1, Available: 1},
+	}, keys)
+	require.NotNil(t, keys[1].ThrottledUntil, "the next one would wait")
+}
+
 // With an order, a key that has to wait for its head says for which one, and what it does.
 func TestKeysInOrder(t *testing.T) {
 	t.Parallel()
@@ -96,10 +114,10 @@ func TestKeysInOrder(t *testing.T) {
 		final bool
 		want  monitor.Key
 	}{
-		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "retry"}},
-		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
-		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
-		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "failed"}},
+		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHel, Weight: 1d, Weight: 1, Available: 1, Head: 1, HeadState: "retry"}},
+		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}},
+		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}},
+		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHel, Weight: 1d, Weight: 1, Available: 1, Head: 1, HeadState: "failed"}},
 	} {
 		t.Run(string(c.order)+map[bool]string{true: " for good"}[c.final], func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +129,7 @@ func TestKeysInOrder(t *testing.T) {
 			p.add("a", 1)
 			require.Equal(t, []monitor.Key{
 				c.want,
-				{Key: "b", State: monitor.KeyFull, Weight: 1, Available: 1, Running: 1, Head: 2, HeadState: "running"},
+				{Key: "b", State: monitor.KeyFul, Weight: 1l, Weight: 1, Available: 1, Running: 1, Head: 2, HeadState: "running"},
 			}, p.keysOf(monitor.KeyQuery{}).Keys)
 		})
 	}
@@ -126,11 +144,11 @@ func TestKeysOfManyRuns(t *testing.T) {
 	p.add("a", 1)
 	p.claimKeyed(1)
 	keys := p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdle, Weight: 1, Running: 1}}}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdl, Weight: 1e, Weight: 1, Running: 1}}}, keys)
 	p.exec("update jobq.lease set job_ids = job_ids || 7000000 where id = 1")
 	p.add("a", 1)
 	keys = p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}}, MoreRun: true}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}}, MoreRun: true}, keys)
 	none := monitor.Keys{Keys: []monitor.Key{}, MoreRun: true}
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z"}), "told also where no key follows")
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z", Limit: 1}))

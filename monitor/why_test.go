@@ -149,7 +149,7 @@ func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	says, _ := format.Why(id, reason, time.Now())
 	next := reason.Code == monitor.ReasonNextInLine && strings.HasPrefix(says, "it is next in line")
 	refused := []monitor.ReasonCode{
-		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
 	if !next && !slices.Contains(refused, reason.Code) {
 		return
@@ -169,6 +169,14 @@ func (p planted) throttle() {
 	p.Helper()
 	p.limit(operator.QueueChange{Rate: &jobq.Rate{Jobs: 1, Period: time.Hour, Burst: 1}})
 	p.exec("insert into jobq.throttle (queue, number, step_us, ready_at) values ('q', 1, 3600000000, now() + interval '59 min')")
+}
+
+// throttleKey has a key use up its rate with one of two jobs.
+func (p planted) throttleKey(key string) {
+	p.Helper()
+	p.limit(operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 1, Period: time.Hour, Burst: 1}})
+	p.add(key, 2)
+	p.claimKeyed(1)
 }
 
 // lockRow locks the row of a job that waits.
@@ -207,7 +215,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 31, "every reason has a case")
+	require.Len(t, found, 32, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

@@ -71,7 +71,7 @@ grant execute on function
   to jobq_viewer, jobq_admin;
 grant execute on function jobq.line_heads, jobq.key_held to jobq_worker; -- it lists queues, to compare its file with them
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
-grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
@@ -84,7 +84,7 @@ grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.se
 grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
-grant execute on function jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
+grant execute on function jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
 grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;

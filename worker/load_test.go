@@ -36,7 +36,7 @@ func TestNewsDuringAPassOfKeys(t *testing.T) {
 	l := newLoad(10)
 	answered := func(pass db.LanePass, more bool) keysPlan {
 		_, keys := l.beginKeyed(0)
-		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more})
+		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more}, 0)
 		return keys
 	}
 	on := db.LanePass{FromTurn: 100, ToTurn: 300}
@@ -58,7 +58,7 @@ func TestClaimsAheadOfKeys(t *testing.T) {
 	require.False(t, l.mayClaimAhead(), "nobody knows yet")
 	for _, has := range []bool{false, true, false} {
 		_, keys := l.beginKeyed(0)
-		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has})
+		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has}, 0)
 		require.Equal(t, !has, l.mayClaimAhead())
 	}
 }

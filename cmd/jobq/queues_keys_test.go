@@ -38,7 +38,7 @@ func TestQueuesKeys(t *testing.T) {
 
 	out, notes = command(exitOK, "queues keys default")
 	require.Empty(t, notes)
-	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +WEIGHT +HEAD +PAUSED\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
+	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +WEIGHT +WAITS FOR +PAUSED\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
 	out, notes = command(exitOK, "queues keys default --limit 2")
 	require.NotContains(t, out, "c ")
 	require.Equal(t, "2 keys looked at; those behind them: jobq queues keys default --after b\n", notes)

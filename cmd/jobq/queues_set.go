@@ -24,9 +24,9 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 		Long: `Change settings of a queue. They are kept in the database, and every worker and
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
-docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit and
---key-order do: they hold from the next claim on. docs/guarantees.md says what --age-after does
-for jobs of low priority.
+docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit,
+--key-rate and --key-order do: they hold from the next claim on. docs/guarantees.md says what
+--age-after does for jobs of low priority.
 
 With --key and --weight it sets nothing of the queue, but the weight of one of its partition
 keys: of a key of weight 3, three jobs start where one of a key without a weight does.
@@ -35,6 +35,7 @@ keys: of a key of weight 3, three jobs start where one of a key without a weight
   jobq queues set mail --rate 100/s --burst 20
   jobq queues set mail --no-rate
   jobq queues set export --key-limit 1               # one job of each partition key at a time
+  jobq queues set mail --key-rate 5/s --key-rate-burst 2   # of each partition key
   jobq queues set ledger --key-order hold            # and in the order in which they were added
   jobq queues set reports --key customer-17 --weight 3
   jobq queues set reports --age-after 1m

@@ -100,7 +100,7 @@ func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Cli
 
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil || len(queue.KeyWeights) > 0
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.KeyRate != nil || queue.AgeAfter != nil || len(queue.KeyWeights) > 0
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -118,19 +118,25 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
 		change.AgeAfter = queue.AgeAfter
 	}
-	if queue.Rate == nil {
-		return change
+	change.Rate, change.KeyRate = rateChange(queue.Rate, stored.Rate), rateChange(queue.KeyRate, stored.KeyRate)
+	return change
+}
+
+// rateChange is the rate that the file has, where what is stored differs from it; else nil.
+func rateChange(declared *config.Rate, stored *jobq.Rate) *jobq.Rate {
+	if declared == nil {
+		return nil
 	}
 	var before jobq.Rate
-	if stored.Rate != nil {
-		before = *stored.Rate
+	if stored != nil {
+		before = *stored
 	}
-	wanted := jobq.Rate{Jobs: queue.Rate.Jobs, Period: queue.Rate.Period, Burst: queue.Rate.Burst}
+	wanted := jobq.Rate{Jobs: declared.Jobs, Period: declared.Period, Burst: declared.Burst}
 	if wanted.Burst == 0 {
 		before.Burst = 0
 	}
-	if wanted != before {
-		change.Rate = &wanted
+	if wanted == before {
+		return nil
 	}
-	return change
+	return &wanted
 }

@@ -44,7 +44,9 @@ with recursive line as (
     order by w.key
     limit $5::integer
 ), setting as materialized (
-  select max(q.key_limit) as key_limit, max(q.key_order) as key_order from jobq.queue q where q.name = $2::text
+  select max(q.key_limit) as key_limit, max(q.key_order) as key_order, max(q.key_rate_jobs) as key_rate_jobs, max(q.key_rate_period) as key_rate_period,
+      max(q.key_rate_burst) as key_rate_burst
+    from jobq.queue q where q.name = $2::text
 ), held as materialized (
   select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) as jobs
     from jobq.lease l
@@ -74,6 +76,7 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
+    t.throttled_until::timestamptz as throttled_until,
     p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
     coalesce(w.weight, 1)::integer as weight,
     (coalesce((select max(x.jobs) from held x), 0) > $1::bigint)::boolean as more_run
@@ -105,6 +108,9 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
       where s.key_order is not null and o.running = 0 and a.available > 0 and n.waits is not null
       limit 1
   ) h on true
+  cross join lateral (
+    select jobq.key_throttled_until($2::text, k.key, s.key_rate_jobs, s.key_rate_period, s.key_rate_burst) as throttled_until
+  ) t
   order by k.key
 `
 
@@ -117,19 +123,20 @@ type KeyListParams struct {
 }
 
 type KeyListRow struct {
-	Key         string
-	Available   int64
-	OldestRunAt pgtype.Timestamptz
-	Running     int64
-	KeyLimit    int32
-	Head        int64
-	HeadWaits   string
-	HeadUntil   pgtype.Timestamptz
-	PausedAt    pgtype.Timestamptz
-	PausedBy    string
-	PauseReason string
-	Weight      int32
-	MoreRun     bool
+	Key            string
+	Available      int64
+	OldestRunAt    pgtype.Timestamptz
+	Running        int64
+	KeyLimit       int32
+	Head           int64
+	HeadWaits      string
+	HeadUntil      pgtype.Timestamptz
+	ThrottledUntil pgtype.Timestamptz
+	PausedAt       pgtype.Timestamptz
+	PausedBy       string
+	PauseReason    string
+	Weight         int32
+	MoreRun        bool
 }
 
 // KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused or have a weight: the first
@@ -142,7 +149,7 @@ type KeyListRow struct {
 // says that there were others. Without a key there is one row, whose key is empty, for more_run.
 //
 // Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
-// see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
+// see lane_next. Of a queue with a rate of its keys, throttled_until is when the key may start its next job, null for now. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
 // Needs pending_claim_idx, lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
 func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow, error) {
 	rows, err := q.db.Query(ctx, KeyList,
@@ -168,6 +175,7 @@ func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow,
 			&i.Head,
 			&i.HeadWaits,
 			&i.HeadUntil,
+			&i.ThrottledUntil,
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PauseReason,

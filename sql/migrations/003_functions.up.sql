@@ -1410,17 +1410,19 @@ create function jobq.rate_step_us(rate_jobs integer, rate_period interval) retur
   language sql immutable parallel safe
   return ceil(extract(epoch from rate_period) * 1000000 / rate_jobs)::bigint;
 
--- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of
--- that step and burst: never before the moment. What was used of an earlier rate counts
--- in jobs: with 5 jobs used ahead at 1 s each, and a rate of 100 ms a job since, it is
--- 500 ms from now.
+-- rate_ready_at is what was used of a rate of one step, up to ready_at, at a moment and for a rate of this step and burst: never
+-- before the moment. What was used of an earlier rate counts in jobs: with 5 jobs used ahead at 1 s each, and a rate of
+-- 100 ms a job since, it is 500 ms from now.
+create function jobq.rate_ready_at(ready_at timestamptz, was_step_us bigint, step_us bigint, burst integer, at timestamptz) returns timestamptz
+  language sql stable parallel safe
+  return at + greatest(least(ceil(extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us), burst * step_us::numeric), 0) * interval '1 us';
+
+-- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of that step and burst: see rate_ready_at.
 create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable
   as $$
     select coalesce((
-      select at + greatest(least(
-          ceil(extract(epoch from t.ready_at - at) * 1000000 * throttle_ready_at.step_us / t.step_us), burst * throttle_ready_at.step_us::numeric), 0)
-          * interval '1 us'
+      select jobq.rate_ready_at(t.ready_at, t.step_us, throttle_ready_at.step_us, throttle_ready_at.burst, throttle_ready_at.at)
         from jobq.throttle t
         where t.queue = of_queue
         order by t.number desc
@@ -1439,6 +1441,23 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
             statement_timestamp() as at
       ) r
       where throttled_until.rate_jobs is not null
+  $$;
+
+-- key_throttled_until is when a partition key of a queue with this rate of its keys may start its next job, null when it may do so
+-- now. Needs lane_pkey only.
+create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
+  language sql stable
+  as $$
+    select nullif(greatest(jobq.rate_ready_at(l.rate_ready_at, l.rate_step_us, r.step_us, r.burst, r.at) - (r.burst - 1) * r.step_us * interval '1 us', r.at), r.at)
+      from (
+        select jobq.rate_step_us(key_throttled_until.rate_jobs, key_throttled_until.rate_period) as step_us,
+            coalesce(key_throttled_until.rate_burst, jobq.rate_burst_default(key_throttled_until.rate_jobs, key_throttled_until.rate_period)) as burst,
+            statement_timestamp() as at
+      ) r
+      cross join lateral (
+        select x.rate_ready_at, x.rate_step_us from jobq.lane x
+          where key_throttled_until.rate_jobs is not null and x.queue = of_queue and x.key = of_key and x.rate_ready_at is not null limit 1
+      ) l
   $$;
 
 -- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
@@ -1618,9 +1637,10 @@ begin
       returning h.key
   ), stopped as (
     update jobq.lane l
-      set turn = null, full_limit = null, due = null, due_turn = null
+      set turn = null, full_limit = null, throttled_until = null, due = null, due_turn = null
       where l.ctid = any(array(
-        select (select x.ctid from jobq.lane x where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null) limit 1)
+        select (select x.ctid from jobq.lane x
+            where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null or x.throttled_until is not null) limit 1)
           from (select e.key from eaten e group by e.key) k
           -- It may go on already.
           where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = k.key limit 1) is not null))
@@ -1630,7 +1650,7 @@ begin
 end $$;
 
 -- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
--- paused keys. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
+-- paused keys, and throttled ones. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
 -- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
 create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean)
   returns table (hints integer, last_hint bigint, readied text[], fresh text[])
@@ -1652,8 +1672,8 @@ begin
         select of_queue, n.key, n.turn, n.turn
           from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
         on conflict on constraint lane_pkey do update
-          set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
-          where l.turn is null or l.looks <> '{}'
+          set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
+          where l.turn is null and l.throttled_until is null or l.looks <> '{}'
         returning l.key, l.turn in (l.hinted, l.due_turn) as readied
     )
     select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
@@ -1815,6 +1835,45 @@ begin
   return ends is null;
 end $$;
 
+-- rate_again_at is when a key whose rate has been used up to ready_at is worth another look: when its next job may start, or at
+-- a fast rate, when half of its burst may or what starts in 10 ms, so that claims are fewer.
+create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst integer) returns timestamptz
+  language sql stable parallel safe
+  return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
+
+-- lane_due makes lanes ready that are throttled no more: up to lanes_max of those whose time has come, with a rate of that step and
+-- burst, 0 for none; and as many whose rate was a slower, and a faster one, so that what they have used counts for the new one.
+-- It says how many. And it deletes up to lanes_max of those of which nothing waits, runs, or is used of the
+-- rate. Only who has its turn in the queue may call it. Needs lane_throttled_idx and lane_spent_idx only.
+create function jobq.lane_due(of_queue text, step_us bigint, burst integer, lanes_max integer) returns integer
+  language plpgsql
+  as $$
+declare
+  at constant timestamptz := clock_timestamp();
+  due integer;
+begin
+  update jobq.lane l
+    set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), throttled_until = null
+    where l.ctid = any(
+      array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and x.rate_step_us = lane_due.step_us and x.rate_burst = lane_due.burst and x.throttled_until <= at
+        order by x.throttled_until limit lanes_max)
+      || array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and (x.rate_step_us, x.rate_burst) < (lane_due.step_us, lane_due.burst) and x.throttled_until is not null
+        order by x.rate_step_us, x.rate_burst, x.throttled_until limit lanes_max)
+      || array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and (x.rate_step_us, x.rate_burst) > (lane_due.step_us, lane_due.burst) and x.throttled_until is not null
+        order by x.rate_step_us, x.rate_burst, x.throttled_until limit lanes_max));
+  get diagnostics due = row_count;
+  delete from jobq.lane l
+    where l.ctid = any(array(
+      select x.ctid from jobq.lane x
+        where x.queue = of_queue and x.turn is null and x.full_limit is null and x.throttled_until is null and x.held_leases = '{}'
+          and x.rate_ready_at <= case when lane_due.step_us > 0 then at else 'infinity' end
+        order by x.rate_ready_at limit lanes_max));
+  return due;
+end $$;
+
 -- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
 -- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
 -- left. It takes nothing when queue_admit was told that another claim has its turn.
@@ -1846,12 +1905,16 @@ end $$;
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
 -- which nothing runs, is deleted. The lane of a paused key is neither ready nor full: no claim looks at it until the key goes on.
 --
+-- Where the queue has a rate of its keys, it takes no more of each than that leaves at the moment of the claim, and moves the lane's
+-- rate_ready_at on. A key that is throttled leaves the ring: it costs claims nothing until lane_due finds that its time has
+-- come. LaneMore says in how many milliseconds the next one is due, for the worker's timer.
+--
 -- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
 -- head. A key whose head waits for its retry is left as if it were full.
 --
 -- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
 -- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
--- one; and so it does from the first on that has jobs of other kinds before its share is whole.
+-- one, as with a rate of the keys; and so it does from the first on that has jobs of other kinds before its share is whole.
 -- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
 -- since they did.
@@ -1862,10 +1925,11 @@ end $$;
 --
 -- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
--- may have slots for it, or its kinds.
+-- may have slots for it, or its kinds. So it does if the end of a job has made room in a key that is throttled now: they were not
+-- told of it when they looked last, and are to learn when it may go on.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1889,6 +1953,13 @@ declare
   wanted integer; -- how many of these to take
   q record;
   key_limit integer;
+  each_key boolean; -- keys have a limit or a rate: they are looked at one by one
+  key_step bigint; -- of the rate of each key, in microseconds
+  key_burst integer;
+  rate_free integer; -- what the rate leaves of the lane
+  throttled boolean; -- some lanes are, perhaps by a rate of before
+  due integer := 0; -- lanes that are so no more
+  wait_ms bigint; -- until the next one is; null: none is throttled
   unheld bigint;
   pauses boolean; -- of keys, since the last claim
   kinds text[]; -- that are not paused
@@ -1958,8 +2029,9 @@ begin
     return;
   end if;
   select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null,
-      (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is not null
-    into unheld, pauses, weighted
+      (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is not null,
+      (select t.rate_step_us from jobq.lane t where t.queue = of_queue and t.throttled_until is not null order by t.rate_step_us limit 1) is not null
+    into unheld, pauses, weighted, throttled
     from jobq.lane x where x.queue = of_queue and x.key = '';
   if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
@@ -1969,15 +2041,22 @@ begin
     unheld := 0;
     pauses := true;
     weighted := exists (select from jobq.key_weight w where w.queue = of_queue);
+    throttled := true;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
+  select x.key_limit, x.key_order, x.paused_at is not null as paused, x.key_rate_jobs, x.key_rate_period, x.key_rate_burst
+    into q from jobq.queue x where x.name = of_queue;
   if q.paused then
     return;
   end if;
   key_limit := q.key_limit;
+  each_key := key_limit is not null or q.key_rate_jobs is not null;
+  if q.key_rate_jobs is not null then
+    key_step := jobq.rate_step_us(q.key_rate_jobs, q.key_rate_period);
+    key_burst := coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period));
+  end if;
   if pauses and not jobq.lane_pause(of_queue) then -- the next call goes on
-    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, (key_limit is not null)::integer]::text, true);
+    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, each_key::integer]::text, true);
     return;
   end if;
   if key_limit is null and unheld is null then
@@ -1986,11 +2065,11 @@ begin
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
     return;
   end if;
-  if key_limit is not null then
+  if each_key then
     eat_max := hints_max;
   end if;
   loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0) e;
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, not each_key and from_turn = 0) e;
     last_hint := coalesce(eaten.last_hint, last_hint);
     hints := hints + eaten.hints;
     readied := readied || eaten.readied;
@@ -2005,6 +2084,10 @@ begin
       || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
         order by x.full_limit limit lanes_max));
   get diagnostics changed = row_count;
+  if throttled or key_step is not null then
+    due := jobq.lane_due(of_queue, coalesce(key_step, 0), coalesce(key_burst, 0), lanes_max);
+    changed := changed + due;
+  end if;
 
   lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
     select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
@@ -2035,7 +2118,7 @@ begin
   else
     again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
   end if;
-  again := again
+  again := again or due >= lanes_max
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
@@ -2048,7 +2131,7 @@ begin
   claimed := clock_timestamp();
   lease := jobq.lease_id_next();
 
-  one_by_one := key_limit is not null;
+  one_by_one := each_key;
   while not one_by_one and wanted > 0 and lanes_left > 0 loop
     -- Each gives a job, but for those that are empty; and the others as many as those before.
     lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
@@ -2165,7 +2248,7 @@ begin
   end if;
 
   if one_by_one and wanted > 0 and to_turn > looked then
-    if key_limit is null then
+    if not each_key then
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
       if weighted then
@@ -2174,7 +2257,8 @@ begin
       end if;
     end if;
     for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted, x.due,
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
+          x.rate_ready_at, x.rate_step_us, x.due,
           case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
         from jobq.lane x
         where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
@@ -2216,7 +2300,13 @@ begin
       if free < 0 then -- it was lowered
         free := 0;
       end if;
-      if q.key_order is not null and free > 0 then
+      if key_step is null then
+        lane.rate_ready_at := null; -- an earlier rate's
+      else
+        lane.rate_ready_at := jobq.rate_ready_at(coalesce(lane.rate_ready_at, claimed), coalesce(lane.rate_step_us, key_step), key_step, key_burst, claimed);
+        rate_free := floor(key_burst - extract(epoch from lane.rate_ready_at - claimed) * 1000000 / key_step);
+      end if;
+      if q.key_order is not null and free > 0 and rate_free is distinct from 0 then
         select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
       else
         place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
@@ -2236,7 +2326,7 @@ begin
                 for update skip locked
             ) c
             where w.kind = any(kinds)
-            limit least(share, free)
+            limit least(share, free, rate_free)
         )
         select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       end if;
@@ -2260,7 +2350,7 @@ begin
         insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
           on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
       end if;
-      if q.key_order is null and taken < least(share, free) then
+      if q.key_order is null and taken < least(share, free, rate_free) then
         select p.priority, p.position into stop
           from jobq.pending p
           where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
@@ -2281,7 +2371,21 @@ begin
           lane.looks := jsonb_build_object(kinds_id, lane.looks -> kinds_id);
         end if;
       end if;
-      if taken = free then
+      if key_step is not null and taken > 0 then
+        lane.rate_ready_at := lane.rate_ready_at + taken * key_step * interval '1 us';
+        update jobq.lane x set rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst
+          where x.queue = of_queue and x.key = lane.key;
+      end if;
+      if taken = rate_free and exists (
+          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
+        update jobq.lane x
+          set turn = null, throttled_until = jobq.rate_again_at(lane.rate_ready_at, key_step, key_burst),
+            rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
+            held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
+            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+          where x.queue = of_queue and x.key = lane.key;
+      elsif taken = free then
         update jobq.lane x
           set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
@@ -2303,7 +2407,7 @@ begin
               where x.queue = of_queue and x.key = lane.key;
           end if;
         end if;
-      elsif lane.held_leases = '{}' then
+      elsif lane.held_leases = '{}' and (lane.rate_ready_at > claimed) is not true then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
         if q.key_order is not null then
           -- One that somebody has just edited to run later waits, and keeps its key.
@@ -2325,12 +2429,19 @@ begin
   else
     barren := 0; -- the pass is over
   end if;
+  if key_step is not null then
+    select greatest(ceil(extract(epoch from x.throttled_until - clock_timestamp()) * 1000), 1) into wait_ms
+      from jobq.lane x
+      where x.queue = of_queue and x.rate_step_us = key_step and x.rate_burst = key_burst and x.throttled_until is not null
+      order by x.throttled_until limit 1;
+  end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, each_key::integer, wait_ms]::text, true);
   if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and (served <> '{}' or kept <> '{}' or exists (
         select from unnest(readied) as r(key)
-          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key and x.turn is not null limit 1) x)) then
+          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key
+            and (x.turn is not null or key_limit is not null and x.throttled_until is not null) limit 1) x)) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
@@ -2432,8 +2543,8 @@ begin
       select last_queue, k.key, k.turn, k.turn
         from (select p.key, nextval('jobq.lane_turn_seq') as turn from due p) k
       on conflict on constraint lane_pkey do update
-        set turn = coalesce(l.turn, l.due_turn, excluded.turn), full_limit = null, hinted = excluded.hinted
-        where l.turn is null or l.looks <> '{}'
+        set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
+        where l.turn is null and l.throttled_until is null or l.looks <> '{}'
       returning l.turn in (l.hinted, l.due_turn) as readied
   )
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
@@ -2445,7 +2556,8 @@ begin
     perform jobq.wake('work', last_queue);
   end if;
   with looked as materialized (
-    select x.key, x.held_leases, x.held_slots from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
+    select x.key, x.held_leases, x.held_slots, x.rate_ready_at
+      from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
   ), over as materialized (
     select k.key
       from looked k
@@ -2460,6 +2572,8 @@ begin
             cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x -- the limit keeps it a lookup
             limit 1
         ) is null
+        -- Else the key would have its whole burst again.
+        and (k.rate_ready_at > statement_timestamp() and exists (select from jobq.queue q where q.name = last_queue and q.key_rate_jobs is not null)) is not true
   ), gone as (
     delete from jobq.lane l where l.queue = last_queue and l.key = any(array(select o.key from over o))
   )
@@ -2654,7 +2768,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

@@ -83,7 +83,7 @@ create function jobq.why_before(line_queue text, line_key text, line_priority sm
         limit count_max) line
   $$;
 
--- key_held says whether a limit or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
+-- key_held says whether a limit, a rate or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
 -- found it full, and no place has become free since, or its head still keeps the others waiting. Of the places that the key holds, the ten oldest
 -- are looked up. A claim that is due looks for itself; this is for people. Needs lane_pkey, lease_pkey, and what lane_next needs.
 create function jobq.key_held(of_queue text, of_key text, key_limit integer, key_order text) returns boolean
@@ -93,8 +93,10 @@ create function jobq.key_held(of_queue text, of_key text, key_limit integer, key
 declare
   lane record;
 begin
-  select x.full_limit, x.held_leases, x.held_slots into lane from jobq.lane x where x.queue = of_queue and x.key = of_key;
-  if lane.full_limit is null then
+  select x.full_limit, x.held_leases, x.held_slots, x.throttled_until into lane from jobq.lane x where x.queue = of_queue and x.key = of_key;
+  if lane.throttled_until > statement_timestamp() then
+    return true;
+  elsif lane.full_limit is null then
     return false;
   elsif cardinality(lane.held_leases) >= key_limit then
     return not exists (
@@ -106,7 +108,7 @@ end $$;
 
 -- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form
 -- one line for each partition key and priority: of a line, the first job is the one that waits for longest, but for some that came back.
--- Keys that are paused, or that their limit or order holds, are left out.
+-- Keys that are paused, or that their limit, rate or order holds, are left out.
 --
 -- Example: a queue has jobs of two priorities without a key, and of the keys a, which is full, and b.
 --
@@ -149,7 +151,7 @@ begin
     at_priority := least_urgent;
     looked := looked + 1;
   end loop;
-  select x.key_limit, x.key_order into q from jobq.queue x where x.name = of_queue;
+  select x.key_limit, x.key_order, x.key_rate_jobs into q from jobq.queue x where x.name = of_queue;
   looked := 0;
   at_priority := 32768; -- behind the line of jobs without a key
   loop
@@ -169,7 +171,7 @@ begin
         exit when paused = paused_max;
         continue;
       end if;
-      held := q.key_limit is not null and jobq.key_held(of_queue, at_key, q.key_limit, q.key_order);
+      held := (q.key_limit is not null or q.key_rate_jobs is not null) and jobq.key_held(of_queue, at_key, q.key_limit, q.key_order);
     end if;
     at_priority := head.priority;
     looked := looked + 1;
@@ -331,6 +333,7 @@ declare
   head_job bigint; -- which the job has to wait for, where its key has an order
   head_waits text;
   head_until timestamptz;
+  key_throttled_until timestamptz;
   limited boolean; -- by a limit or a rate
   live bigint;
   able bigint;
@@ -450,7 +453,9 @@ begin
       where n.job_id <> why_waiting.job_id;
   end if;
   throttled_until := jobq.throttled_until(job_queue, q.rate_jobs, q.rate_period, q.rate_burst);
-  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null or throttled_until is not null;
+  key_throttled_until := jobq.key_throttled_until(job_queue, job_key, q.key_rate_jobs, q.key_rate_period, q.key_rate_burst);
+  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null
+    or throttled_until is not null or key_throttled_until is not null;
   if found_one and not limited then -- its place in the line is not what it waits for
     return;
   end if;
@@ -468,6 +473,11 @@ begin
   elsif cardinality(key_runs) >= q.key_limit then
     return query select 'key_limit', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'running', cardinality(key_runs),
       'limit', q.key_limit, 'holders', key_runs[:20], 'before', ahead, 'before_max', before_max);
+  end if;
+  if key_throttled_until is not null then
+    return query select 'key_rate', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'until', key_throttled_until,
+      'rate', jsonb_build_object('jobs', q.key_rate_jobs, 'period_ns', (extract(epoch from q.key_rate_period) * 1000000000)::bigint,
+        'burst', coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period))), 'before', ahead, 'before_max', before_max);
   end if;
   if throttled_until is not null then
     return query select 'queue_rate', jsonb_build_object('queue', job_queue, 'until', throttled_until,

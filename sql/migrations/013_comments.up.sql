@@ -154,6 +154,9 @@ comment on column jobq.queue.key_limit is 'How many of each partition key; null:
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';
 comment on column jobq.queue.rate_jobs is 'How many jobs may start in each rate_period; null: any number.';
 comment on column jobq.queue.rate_period is 'See rate_jobs.';
+comment on column jobq.queue.key_rate_jobs is 'How many jobs of each partition key may start in each key_rate_period; null: any number.';
+comment on column jobq.queue.key_rate_period is 'See key_rate_jobs.';
+comment on column jobq.queue.key_rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.age_after is 'How long the first job of a priority waits before it gets turns among more urgent ones; 0: for ever.';
 comment on column jobq.queue.paused_at is 'Since when nothing is claimed; null: it is not paused.';

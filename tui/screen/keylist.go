@@ -151,7 +151,7 @@ func (l *keyList) view(limits string) View {
 		return View{Lines: append(lines, l.Paint.Rule(l.cells, title), "  "+l.waiting(data.Keys)), Cursor: -1}
 	}
 	columns := widget.ColumnsFor([]widget.Column{
-		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 6, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Right("WEIGHT", 6, 3), widget.Left("WAITS FOR", 0, 0),
+		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 9, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Right("WEIGHT", 6, 3), widget.Left("WAITS FOR", 0, 0),
 	}, l.cells-2, 20)
 	lines = append(lines, l.Paint.Rule(l.cells, title+" "+l.position()), l.Paint.Header(columns, l.cells))
 	if l.Len() == 0 {
@@ -211,12 +211,12 @@ func (l *keyList) state(key monitor.Key) string {
 	return string(key.State)
 }
 
-// waitsFor is what the key waits for: whoever has paused it, or its head. Empty for nothing.
+// waitsFor is what the key waits for: whoever has paused it, its head, or its rate. Empty for nothing.
 func waitsFor(key monitor.Key, now time.Time) string {
 	if key.PausedAt != nil {
 		return "paused " + format.KeyPause(key, now)
 	}
-	return format.KeyHead(key, now)
+	return format.KeyWaitsFor(key, now)
 }
 
 // told is the page in words.
