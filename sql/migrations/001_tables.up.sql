@@ -414,7 +414,6 @@ create table jobq.throttle (
 --   a      19  12:00:01                        one more may start at once
 --   b          12:00:02       12:00:01         throttled: two have started, and more wait
 --   c          12:00:02                        two have started, and no more wait
---
 create table jobq.lane (
   queue       text       not null,
   key         text       not null,
