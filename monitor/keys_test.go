@@ -114,10 +114,10 @@ func TestKeysInOrder(t *testing.T) {
 		final bool
 		want  monitor.Key
 	}{
-		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHel, Weight: 1d, Weight: 1, Available: 1, Head: 1, HeadState: "retry"}},
-		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}},
-		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}},
-		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHel, Weight: 1d, Weight: 1, Available: 1, Head: 1, HeadState: "failed"}},
+		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "retry"}},
+		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
+		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
+		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "failed"}},
 	} {
 		t.Run(string(c.order)+map[bool]string{true: " for good"}[c.final], func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +129,7 @@ func TestKeysInOrder(t *testing.T) {
 			p.add("a", 1)
 			require.Equal(t, []monitor.Key{
 				c.want,
-				{Key: "b", State: monitor.KeyFul, Weight: 1l, Weight: 1, Available: 1, Running: 1, Head: 2, HeadState: "running"},
+				{Key: "b", State: monitor.KeyFull, Weight: 1, Available: 1, Running: 1, Head: 2, HeadState: "running"},
 			}, p.keysOf(monitor.KeyQuery{}).Keys)
 		})
 	}
@@ -144,11 +144,11 @@ func TestKeysOfManyRuns(t *testing.T) {
 	p.add("a", 1)
 	p.claimKeyed(1)
 	keys := p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdl, Weight: 1e, Weight: 1, Running: 1}}}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdle, Weight: 1, Running: 1}}}, keys)
 	p.exec("update jobq.lease set job_ids = job_ids || 7000000 where id = 1")
 	p.add("a", 1)
 	keys = p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyRead, Weight: 1y, Weight: 1, Available: 1}}, MoreRun: true}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}}, MoreRun: true}, keys)
 	none := monitor.Keys{Keys: []monitor.Key{}, MoreRun: true}
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z"}), "told also where no key follows")
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z", Limit: 1}))
