@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Rate is how many jobs of a queue may start in each period, over all workers. In any
+// Rate is how many jobs of a queue, or of each of its partition keys, may start in each period, over all workers. In any
 // time, at most Jobs start for each Period of it, and Burst more. The zero value is no
 // rate.
 type Rate struct {

@@ -62,6 +62,9 @@ const (
 	KeyOrderStop KeyOrder = "stop"
 )
 
+// KeyWeightMax is the largest weight of a partition key.
+const KeyWeightMax = 100
+
 // Action is what a person does to jobs, queues, partition keys or kinds, as the audit names it; and
 // ActionKindPause what jobq does itself, as the actor "jobq".
 type Action string
@@ -85,6 +88,7 @@ const (
 
 	ActionKeyPause  Action = "key_pause" // of a partition key of a queue
 	ActionKeyResume Action = "key_resume"
+	ActionKeyWeight Action = "key_weight"
 
 	ActionScheduleSet    Action = "schedule_set"
 	ActionSchedulePause  Action = "schedule_pause"

@@ -38,11 +38,15 @@ const mostOpenOfAKey = `with open as (
   )
   select coalesce(max(m.open), 0)::integer from moment m`
 
-// keysAndKills has a queue whose jobs have partition keys with a limit each, while its
+// keysAndKills has a queue whose jobs have partition keys with a limit each, and one of them a weight, while its
 // workers are killed, and stopped for longer than their leases. Never may more jobs of a
 // key be open than the limit, and as many of each must be when all is well again and jobs wait.
 func keysAndKills(l *lab) error {
 	if err := l.set("--key-limit", fmt.Sprint(keyLimit)); err != nil {
+		return err
+	}
+	// Such a key is full in the middle of its turns, which outlive the workers.
+	if err := l.set("--key", "key 0", "--weight", "5"); err != nil {
 		return err
 	}
 	l.more = ofSomeKey
@@ -78,6 +82,71 @@ func keysAndKills(l *lab) error {
 		return err
 	}
 	l.figuref("%s; never more than %d jobs of a key open", faults, keyLimit)
+	return nil
+}
+
+// The rate of each partition key.
+const (
+	keyRate  = 8 // a second
+	keyBurst = 3
+)
+
+// aboveKeyRate is aboveRate of each partition key by itself: the spans of one key in which more of its jobs started than its rate
+// and burst allow, and how many jobs started in all.
+const aboveKeyRate = `with start as (
+    select j.partition_key as key, p.claimed_at as at, count(*) as jobs
+      from jobq.past_lease p
+      join fault.history h on h.stage = 'lease' and h.op = 'insert' and h.id = p.id
+      cross join lateral unnest(h.jobs) as u(job)
+      join jobq.run j on j.id = u.job
+      where j.partition_key is not null
+      group by j.partition_key, p.claimed_at
+  ), total as (
+    select s.key, s.at, s.jobs, sum(s.jobs) over (partition by s.key order by s.at, s.jobs rows unbounded preceding) as jobs_to from start s
+  )
+  select count(*) filter (where b.jobs_to - a.jobs_to + a.jobs > $1::integer * extract(epoch from b.at - a.at) + $2::integer),
+      (select coalesce(sum(s.jobs), 0)::integer from start s)
+    from total a join total b on b.key = a.key and b.at >= a.at and b.jobs_to >= a.jobs_to`
+
+// keyRateAndKills has a queue whose jobs have partition keys with a rate each, and more jobs than that, while its workers
+// are killed and stopped. In no span may more jobs of a key start than its rate and burst allow. Some come after their key has had
+// nothing to do, which gives it no more than its burst.
+func keyRateAndKills(l *lab) error {
+	if err := l.set("--key-rate", fmt.Sprintf("%d/s", keyRate), "--key-rate-burst", fmt.Sprint(keyBurst)); err != nil {
+		return err
+	}
+	l.more = ofSomeKey
+	faults, err := l.killAndStop(30, 60)
+	if err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+		return err
+	}
+	together := make([]order, 5*keyCount*keyBurst) // however slow the machine was: these are too many at once
+	for i := range together {
+		together[i].Ms = 10
+	}
+	if _, err := l.enqueueTogether([]string{"flow"}, together...); err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 0, "select count(*) from jobq.lease"); err != nil {
+		return err
+	}
+	var above, starts int
+	if err := l.pool.QueryRow(l.ctx, aboveKeyRate, keyRate, keyBurst).Scan(&above, &starts); err != nil {
+		return err
+	}
+	l.figuref("%s; %d starts at %d/s of each of %d keys, %d spans with too many", faults, starts, keyRate, keyCount, above)
+	switch {
+	case above > 0:
+		return brokenf("in %d spans of %d starts, more than %d/s and a burst of %d of one key", above, starts, keyRate, keyBurst)
+	case starts < len(together):
+		return errors.New("few jobs started")
+	}
 	return nil
 }
 

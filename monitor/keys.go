@@ -19,13 +19,15 @@ type KeyState string
 const (
 	KeyReady KeyState = "ready" // it may be claimed when it is the key's turn
 	KeyFull  KeyState = "full"  // as many jobs of the key run as the queue allows for each
-	KeyHeld  KeyState = "held"  // the queue has an order, and the key has to wait for its head
-	KeyIdle  KeyState = "idle"  // there is none: nothing of the key is in the line
+	// KeyThrottled: the rate of the queue's keys lets no job of the key start yet.
+	KeyThrottled KeyState = "throttled"
+	KeyHeld      KeyState = "held" // the queue has an order, and the key has to wait for its head
+	KeyIdle      KeyState = "idle" // there is none: nothing of the key is in the line
 	// KeyPaused: somebody has paused the key, whether it has jobs or not.
 	KeyPaused KeyState = "paused"
 )
 
-// Key is a partition key of a queue of which jobs are in the line, or run, or that is paused.
+// Key is a partition key of a queue of which jobs are in the line, or run, or that is paused or has a weight.
 type Key struct {
 	Key   string   `json:"key"`
 	State KeyState `json:"state"`
@@ -35,12 +37,16 @@ type Key struct {
 	// OldestRunAt is since when the one of the counted jobs in the line could have run that has
 	// waited longest; nil for none.
 	OldestRunAt *time.Time `json:"oldest_run_at,omitempty"`
+	// Weight is how many of its jobs start where one of a key without a weight does: 1 for such a key.
+	Weight int `json:"weight"`
 	// Head is the job that the next one of the key has to wait for, in a queue with an order; 0 for none.
 	// HeadState says what it does: running, retry (it waits for that, until HeadUntil), waiting (for
 	// other jobs), or failed.
 	Head      int64      `json:"head,omitempty"`
 	HeadState string     `json:"head_state,omitempty"`
 	HeadUntil *time.Time `json:"head_until,omitempty"`
+	// ThrottledUntil is when the next job of the key may start, if a rate keeps it from starting now.
+	ThrottledUntil *time.Time `json:"throttled_until,omitempty"`
 	// PausedAt is since when the key is paused, nil: it is not; with who paused it, and why.
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
@@ -102,12 +108,13 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 	for _, row := range rows {
 		keys.MoreRun = row.MoreRun
 		pausedAt := db.TimeOrNil(row.PausedAt)
-		if row.Available == 0 && row.Running == 0 && pausedAt == nil { // which claims have yet to forget
+		if row.Available == 0 && row.Running == 0 && pausedAt == nil && row.Weight == 1 { // which claims have yet to forget
 			continue
 		}
 		key := Key{
 			Key: row.Key, State: keyState(row), Available: row.Available, Running: row.Running, OldestRunAt: db.TimeOrNil(row.OldestRunAt),
-			Head: row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil),
+			Weight: int(row.Weight),
+			Head:   row.Head, HeadState: row.HeadWaits, HeadUntil: db.TimeOrNil(row.HeadUntil), ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
 			PausedAt: pausedAt, PausedBy: row.PausedBy, PauseReason: row.PauseReason,
 		}
 		keys.Keys = append(keys.Keys, key)
@@ -116,6 +123,24 @@ func (m *Monitor) Keys(ctx context.Context, query KeyQuery) (Keys, error) {
 		keys.Next = rows[limit-1].Key
 	}
 	return keys, nil
+}
+
+// KeyWeights returns the weights of those of some partition keys of a queue that have one other than 1.
+func (m *Monitor) KeyWeights(ctx context.Context, queue string, keys []string) (map[string]int, error) {
+	for _, text := range append([]string{queue}, keys...) {
+		if err := storable.Text("queue and keys", text); err != nil {
+			return nil, fmt.Errorf("weights of keys: %w: %w", jobq.ErrInvalid, err)
+		}
+	}
+	rows, err := m.queries.KeyWeightList(ctx, keys, queue)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, fmt.Sprintf("weights of keys of queue %q", queue), err)
+	}
+	weights := make(map[string]int, len(rows))
+	for _, row := range rows {
+		weights[row.Key] = int(row.Weight)
+	}
+	return weights, nil
 }
 
 func keyState(row db.KeyListRow) KeyState {
@@ -128,6 +153,8 @@ func keyState(row db.KeyListRow) KeyState {
 		return KeyFull
 	case row.Head > 0:
 		return KeyHeld
+	case db.TimeOrNil(row.ThrottledUntil) != nil:
+		return KeyThrottled
 	}
 	return KeyReady
 }

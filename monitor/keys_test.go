@@ -45,9 +45,9 @@ func TestKeysWithoutALimit(t *testing.T) {
 	p.enqueue(jobq.EnqueueOptions{}) // belongs to no key
 	p.exec("select jobq.enqueue('greeting', queue => 'other', partition_key => 'z')")
 	p.exec("select jobq.enqueue('greeting', queue => 'q', partition_key => 'later', run_at => now() + interval '1 h')")
-	a := monitor.Key{Key: "a", State: monitor.KeyReady, Available: monitor.KeyAvailableMax}
-	b := monitor.Key{Key: "b", State: monitor.KeyReady, Available: 1}
-	c := monitor.Key{Key: "c", State: monitor.KeyIdle, Running: 1}
+	a := monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: monitor.KeyAvailableMax}
+	b := monitor.Key{Key: "b", State: monitor.KeyReady, Weight: 1, Available: 1}
+	c := monitor.Key{Key: "c", State: monitor.KeyIdle, Weight: 1, Running: 1}
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{a, b, c}}, p.keysOf(monitor.KeyQuery{}))
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{a}, Next: "a"}, p.keysOf(monitor.KeyQuery{Limit: 1}))
 	require.Equal(t, monitor.Keys{Keys: []monitor.Key{b, c}, Next: "c"}, p.keysOf(monitor.KeyQuery{After: "a", Limit: 2}))
@@ -73,11 +73,11 @@ func TestKeysWithALimit(t *testing.T) {
 	p.add("b", 1)
 	claimed := p.claimKeyed(3)
 	require.Equal(t, []monitor.Key{
-		{Key: "a", State: monitor.KeyFull, Available: 2, Running: 2},
-		{Key: "b", State: monitor.KeyIdle, Running: 1},
+		{Key: "a", State: monitor.KeyFull, Weight: 1, Available: 2, Running: 2},
+		{Key: "b", State: monitor.KeyIdle, Weight: 1, Running: 1},
 	}, p.keysOf(monitor.KeyQuery{}).Keys)
 	p.add("b", 1)
-	require.Equal(t, monitor.Key{Key: "b", State: monitor.KeyReady, Available: 1, Running: 1}, p.keysOf(monitor.KeyQuery{}).Keys[1])
+	require.Equal(t, monitor.Key{Key: "b", State: monitor.KeyReady, Weight: 1, Available: 1, Running: 1}, p.keysOf(monitor.KeyQuery{}).Keys[1])
 	for _, job := range claimed {
 		if job.PartitionKey == "a" {
 			p.Complete(job.JobClaimRow)
@@ -88,6 +88,24 @@ func TestKeysWithALimit(t *testing.T) {
 	require.Equal(t, "b", p.keysOf(monitor.KeyQuery{After: "a"}).Keys[0].Key)
 }
 
+// With a rate, a key that has used it up says until when it waits, and one of which nothing waits is idle.
+func TestKeysWithARate(t *testing.T) {
+	t.Parallel()
+	p := planted{jobtest.NewWorker(t)}
+	p.throttleKey("a")
+	p.add("b", 1)
+	p.claimKeyed(1)
+	p.add("c", 1)
+	keys := p.keysOf(monitor.KeyQuery{}).Keys
+	require.WithinDuration(t, time.Now().Add(time.Hour), *keys[0].ThrottledUntil, 10*time.Minute)
+	require.Equal(t, []monitor.Key{
+		{Key: "a", State: monitor.KeyThrottled, Weight: 1, Available: 1, Running: 1, ThrottledUntil: keys[0].ThrottledUntil},
+		{Key: "b", State: monitor.KeyIdle, Weight: 1, Running: 1, ThrottledUntil: keys[1].ThrottledUntil},
+		{Key: "c", State: monitor.KeyReady, Weight: 1, Available: 1},
+	}, keys)
+	require.NotNil(t, keys[1].ThrottledUntil, "the next one would wait")
+}
+
 // With an order, a key that has to wait for its head says for which one, and what it does.
 func TestKeysInOrder(t *testing.T) {
 	t.Parallel()
@@ -96,10 +114,10 @@ func TestKeysInOrder(t *testing.T) {
 		final bool
 		want  monitor.Key
 	}{
-		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHeld, Available: 1, Head: 1, HeadState: "retry"}},
-		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyReady, Available: 1}},
-		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyReady, Available: 1}},
-		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHeld, Available: 1, Head: 1, HeadState: "failed"}},
+		{jobq.KeyOrderHold, false, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "retry"}},
+		{jobq.KeyOrderHold, true, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
+		{jobq.KeyOrderPass, false, monitor.Key{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}},
+		{jobq.KeyOrderStop, true, monitor.Key{Key: "a", State: monitor.KeyHeld, Weight: 1, Available: 1, Head: 1, HeadState: "failed"}},
 	} {
 		t.Run(string(c.order)+map[bool]string{true: " for good"}[c.final], func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +129,7 @@ func TestKeysInOrder(t *testing.T) {
 			p.add("a", 1)
 			require.Equal(t, []monitor.Key{
 				c.want,
-				{Key: "b", State: monitor.KeyFull, Available: 1, Running: 1, Head: 2, HeadState: "running"},
+				{Key: "b", State: monitor.KeyFull, Weight: 1, Available: 1, Running: 1, Head: 2, HeadState: "running"},
 			}, p.keysOf(monitor.KeyQuery{}).Keys)
 		})
 	}
@@ -126,11 +144,11 @@ func TestKeysOfManyRuns(t *testing.T) {
 	p.add("a", 1)
 	p.claimKeyed(1)
 	keys := p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdle, Running: 1}}}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyIdle, Weight: 1, Running: 1}}}, keys)
 	p.exec("update jobq.lease set job_ids = job_ids || 7000000 where id = 1")
 	p.add("a", 1)
 	keys = p.keysOf(monitor.KeyQuery{})
-	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyReady, Available: 1}}, MoreRun: true}, keys)
+	require.Equal(t, monitor.Keys{Keys: []monitor.Key{{Key: "a", State: monitor.KeyReady, Weight: 1, Available: 1}}, MoreRun: true}, keys)
 	none := monitor.Keys{Keys: []monitor.Key{}, MoreRun: true}
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z"}), "told also where no key follows")
 	require.Equal(t, none, p.keysOf(monitor.KeyQuery{After: "z", Limit: 1}))

@@ -116,6 +116,17 @@ func TestQueueLag(t *testing.T) {
 			p.aged(5, key("a"))
 			p.claimNothing()
 		}, -1},
+		{"a throttled key, and another one", func(p planted) {
+			p.throttleKey("a")
+			p.aged(5, key("a"))
+			p.claimNothing()
+			p.aged(1, key("z"))
+		}, 1},
+		{"a throttled key that may start a job now", func(p planted) {
+			p.throttleKey("a")
+			p.aged(5, key("a"))
+			p.exec("update jobq.lane set throttled_until = throttled_until - interval '2 h' where key <> ''")
+		}, 0}, // the first job of its line
 		{"a paused key, and another one", func(p planted) {
 			p.aged(5, key("a"))
 			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(context.Background(), "q", "a", "")))

@@ -27,7 +27,7 @@ type Queue struct {
 	Slots     int64 `json:"slots"` // of workers that live and do not drain
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
-	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of partition keys that a limit or
+	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of partition keys that a limit, a rate or
 	// an order holds do not count. It is nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
 	HeadRunAt *time.Time `json:"head_run_at,omitempty"`
 	QueueSettings
@@ -55,7 +55,8 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
 				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
-				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), Rate: rateOf(row),
+				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), Rate: rateOf(row.RateJobs, row.RatePeriodMs, row.RateBurst),
+				KeyRate: rateOf(row.KeyRateJobs, row.KeyRatePeriodMs, row.KeyRateBurst),
 			},
 			ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
 			PausedAt:       db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
@@ -64,12 +65,12 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 	return queues, nil
 }
 
-// rateOf is the rate of a queue, nil for none.
-func rateOf(row db.QueueListRow) *jobq.Rate {
-	if row.RateJobs == 0 {
+// rateOf is a rate, nil for none.
+func rateOf(jobs int32, periodMs int64, burst int32) *jobq.Rate {
+	if jobs == 0 {
 		return nil
 	}
-	return &jobq.Rate{Jobs: int(row.RateJobs), Period: db.Milliseconds(row.RatePeriodMs), Burst: int(row.RateBurst)}
+	return &jobq.Rate{Jobs: int(jobs), Period: db.Milliseconds(periodMs), Burst: int(burst)}
 }
 
 // QueueKnown says whether anything in the database names this queue: settings, a
@@ -122,4 +123,7 @@ type QueueSettings struct {
 	// Rate is how many jobs of the queue may start, over all workers, with its burst.
 	// Default nil, as many as there are.
 	Rate *jobq.Rate `json:"rate,omitempty"`
+	// KeyRate is how many jobs of each partition key of the queue may start, over all workers, with
+	// its burst. Default nil, as many as of the queue.
+	KeyRate *jobq.Rate `json:"key_rate,omitempty"`
 }

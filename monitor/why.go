@@ -31,6 +31,7 @@ const (
 	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
 	ReasonQueueLimit      ReasonCode = "queue_limit"       // as many jobs of its queue run as its limit allows
 	ReasonKeyLimit        ReasonCode = "key_limit"         // as many jobs of its partition key run as its queue allows for each
+	ReasonKeyRate         ReasonCode = "key_rate"          // the rate of its partition key lets no job of the key start yet
 	ReasonKeyHead         ReasonCode = "key_head"          // the jobs of its partition key run in order, and another one is the next
 	ReasonQueueRate       ReasonCode = "queue_rate"        // its queue's rate lets no job start yet
 	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
@@ -66,7 +67,7 @@ type ReasonFacts struct {
 	Kind         string     `json:"kind,omitempty"`
 	PartitionKey string     `json:"partition_key,omitempty"`
 	Since        *time.Time `json:"since,omitempty"` // since when it is so
-	Until        *time.Time `json:"until,omitempty"` // when the job may run, or the next job of a queue with a rate may start; of a lease, when it ends
+	Until        *time.Time `json:"until,omitempty"` // when the job may run, or the next job of a queue or a key with a rate may start; of a lease, when it ends
 	By           string     `json:"by,omitempty"`    // who did it, where the audit knows
 	Note         string     `json:"note,omitempty"`  // and why
 	Audit        int64      `json:"audit,omitempty"` // the id of the action
@@ -119,6 +120,8 @@ type ReasonFacts struct {
 	KeysBefore    *int64 `json:"keys_before,omitempty"`
 	KeysNew       *int64 `json:"keys_new,omitempty"`
 	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`
+	// KeyWeight is the weight of the job's partition key, where it has one and what is before the job is told; else 0.
+	KeyWeight int64 `json:"key_weight,omitempty"`
 	// KeysTakeTurns says of a job without a key that keys take turns with such jobs.
 	KeysTakeTurns bool `json:"keys_take_turns,omitempty"`
 	// Oldest is the job that was claimed first of those in full slots, or

@@ -189,6 +189,31 @@ func waitingCases() []whyCase {
 			p.claimKeyed(2)
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
 		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs of its key are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
+		{"partition key at its rate", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.throttleKey("a")
+			p.enqueue(jobq.EnqueueOptions{})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyRate}, []string{"the partition key a is at its rate of 1/h: its next job may start at ", "in 59m", "; 1 job of its key is before it in the line"}, "wait, or raise the rate: jobq queues set q --key-rate N/s"},
+		{"partition key below its rate", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.throttleKey("a")
+			p.exec("update jobq.lane set rate_ready_at = rate_ready_at - interval '2 h', throttled_until = throttled_until - interval '2 h' where key <> ''")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, nil, ""},
+		{"another partition key at its rate", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.throttleKey("a")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+		}, codes{monitor.ReasonNextInLine}, nil, ""},
+		{"partition key paused, full, and at its rate", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.throttleKey("a")
+			p.limit(operator.QueueChange{KeyLimit: new(1)})
+			p.claimNothing()
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKey(ctx, "q", "a", "")))
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyPaused, monitor.ReasonKeyLimit, monitor.ReasonKeyRate}, nil, ""},
 		{"partition key below its limit", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			for range 3 {

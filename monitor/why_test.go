@@ -149,7 +149,7 @@ func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	says, _ := format.Why(id, reason, time.Now())
 	next := reason.Code == monitor.ReasonNextInLine && strings.HasPrefix(says, "it is next in line")
 	refused := []monitor.ReasonCode{
-		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonKeyPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
 	if !next && !slices.Contains(refused, reason.Code) {
 		return
@@ -169,6 +169,14 @@ func (p planted) throttle() {
 	p.Helper()
 	p.limit(operator.QueueChange{Rate: &jobq.Rate{Jobs: 1, Period: time.Hour, Burst: 1}})
 	p.exec("insert into jobq.throttle (queue, number, step_us, ready_at) values ('q', 1, 3600000000, now() + interval '59 min')")
+}
+
+// throttleKey has a key use up its rate with one of two jobs.
+func (p planted) throttleKey(key string) {
+	p.Helper()
+	p.limit(operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 1, Period: time.Hour, Burst: 1}})
+	p.add(key, 2)
+	p.claimKeyed(1)
 }
 
 // lockRow locks the row of a job that waits.
@@ -207,7 +215,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 31, "every reason has a case")
+	require.Len(t, found, 32, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a
@@ -315,4 +323,32 @@ func TestWhyRefusesNoID(t *testing.T) {
 		_, err := m.Why(context.Background(), id)
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 	}
+}
+
+// The weight of a job's key is told beside the keys that are before it.
+func TestWhyTellsTheWeight(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := planted{jobtest.NewWorker(t)}
+	p.serve("w", 99, "greeting")
+	for _, key := range []string{"a", "b"} {
+		p.enqueue(jobq.EnqueueOptions{PartitionKey: key})
+	}
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetKeyWeight(ctx, "q", "a", 3)))
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetKeyWeight(ctx, "q", "gone", 5)))
+	id := p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+	plain := p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+	told := func(id int64) (int64, string) {
+		reasons, err := p.Monitor.Why(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, monitor.ReasonNextInLine, reasons[0].Code)
+		says, _ := format.Why(id, reasons[0], time.Now())
+		return reasons[0].Facts.KeyWeight, says
+	}
+	weight, says := told(id)
+	require.EqualValues(t, 3, weight)
+	require.Contains(t, says, "before its key, of weight 3, in the turn")
+	weight, says = told(plain)
+	require.Zero(t, weight)
+	require.NotContains(t, says, "weight")
 }

@@ -31,6 +31,25 @@ func (o *Operator) ResumeKey(ctx context.Context, queue, key string) (KeyActed, 
 	return o.actOnKey(ctx, "resume", db.KeyActParams{Actor: o.actor, Action: string(jobq.ActionKeyResume), Queue: queue, Key: key})
 }
 
+// SetKeyWeight makes a partition key of a queue start so many jobs, 1 to 100, where one without a weight starts one, while both have
+// jobs waiting. It holds for each claim that begins after it has returned. 1 takes the weight away. Neither the queue nor the key need be known.
+func (o *Operator) SetKeyWeight(ctx context.Context, queue, key string, weight int) (KeyActed, error) {
+	operation := fmt.Sprintf("weight of key %q of queue %q", key, queue)
+	if err := o.checkTexts(operation, argument{"queue", queue}, argument{"partition_key", key}); err != nil {
+		return KeyActed{}, err
+	}
+	if weight < 1 || weight > jobq.KeyWeightMax {
+		return KeyActed{}, fmt.Errorf("%s: %w: weight must be 1 to %d, not %d", operation, jobq.ErrInvalid, jobq.KeyWeightMax, weight)
+	}
+	row, err := dberror.Retry(ctx, func() (db.KeyWeightActRow, error) {
+		return o.queries.KeyWeightAct(ctx, db.KeyWeightActParams{Actor: o.actor, Queue: queue, Key: key, Weight: int32(weight)}) // #nosec G115 -- checked above
+	})
+	if err != nil {
+		return KeyActed{}, dberror.Wrap(o.schema, operation, err)
+	}
+	return KeyActed{AuditID: row.Audit, Changed: row.Audit > 0, HasJobs: row.HasJobs}, nil
+}
+
 func (o *Operator) actOnKey(ctx context.Context, verb string, params db.KeyActParams) (KeyActed, error) {
 	operation := fmt.Sprintf("%s key %q of queue %q", verb, params.Key, params.Queue)
 	if err := o.checkTexts(operation, argument{"queue", params.Queue}, argument{"partition_key", params.Key}, argument{"reason", db.Text(params.Note)}); err != nil {

@@ -68,12 +68,15 @@ type QueueChange struct {
 	KeyOrder *jobq.KeyOrder
 	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
 	Rate *jobq.Rate
+	// KeyRate is how many of each partition key may start, over all workers; the zero Rate for as
+	// many as of the queue.
+	KeyRate *jobq.Rate
 }
 
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder and Rate hold for every claim
+// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder, Rate and KeyRate hold for every claim
 // from the moment on at which this returns; what runs already goes on. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
@@ -129,10 +132,13 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	if c.KeyOrder != nil {
 		columns["key_order"] = orNull(*c.KeyOrder)
 	}
-	if c.Rate != nil {
-		columns["rate_jobs"], columns["rate_period"], columns["rate_burst"] = orNull(c.Rate.Jobs), nil, orNull(c.Rate.Burst)
-		if c.Rate.Period != 0 {
-			columns["rate_period"] = db.IntervalText(c.Rate.Period)
+	for prefix, rate := range map[string]*jobq.Rate{"rate_": c.Rate, "key_rate_": c.KeyRate} {
+		if rate == nil {
+			continue
+		}
+		columns[prefix+"jobs"], columns[prefix+"period"], columns[prefix+"burst"] = orNull(rate.Jobs), nil, orNull(rate.Burst)
+		if rate.Period != 0 {
+			columns[prefix+"period"] = db.IntervalText(rate.Period)
 		}
 	}
 	return json.Marshal(columns)

@@ -90,11 +90,28 @@ func TestSetQueueLimits(t *testing.T) {
 	require.NoError(t, err)
 	_, rate = settings()
 	require.Equal(t, 100, rate.Jobs)
+	keyRate := func() *jobq.Rate {
+		queues, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		return queues[0].KeyRate
+	}
+	id, err = o.SetQueue(ctx, "q", operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 5, Period: time.Minute, Burst: 2}})
+	require.NoError(t, err)
+	require.Equal(t, &jobq.Rate{Jobs: 5, Period: time.Minute, Burst: 2}, keyRate())
+	_, rate = settings()
+	require.Equal(t, 100, rate.Jobs, "another rate")
+	_, err = client.Pool().Exec(ctx, "select jobq.undo('test', $1)", id)
+	require.NoError(t, err)
+	require.Nil(t, keyRate())
 	for reason, change := range map[string]operator.QueueChange{
-		"max_running must be 1 to 1000000":        {MaxRunning: new(-1)},
-		"rate_period must be 1 second to 30 days": {Rate: &jobq.Rate{Jobs: 1, Period: time.Millisecond}},
-		"rate_jobs and rate_period come together": {Rate: &jobq.Rate{Jobs: 1}},
-		"rate_burst must be 1 to 1000000":         {Rate: &jobq.Rate{Jobs: 1, Period: time.Second, Burst: -1}},
+		"max_running must be 1 to 1000000":                {MaxRunning: new(-1)},
+		"rate_period must be 1 second to 30 days":         {Rate: &jobq.Rate{Jobs: 1, Period: time.Millisecond}},
+		"rate_jobs and rate_period come together":         {Rate: &jobq.Rate{Jobs: 1}},
+		"rate_burst must be 1 to 1000000":                 {Rate: &jobq.Rate{Jobs: 1, Period: time.Second, Burst: -1}},
+		"key_rate_jobs must be 1 to 1000000":              {KeyRate: &jobq.Rate{Jobs: -1, Period: time.Second}},
+		"key_rate_period must be 1 second to 30 days":     {KeyRate: &jobq.Rate{Jobs: 1, Period: time.Millisecond}},
+		"key_rate_jobs and key_rate_period come together": {KeyRate: &jobq.Rate{Jobs: 1}},
+		"key_rate_burst must be 1 to 1000000":             {KeyRate: &jobq.Rate{Jobs: 1, Period: time.Second, Burst: -1}},
 	} {
 		_, err := o.SetQueue(ctx, "q", change)
 		require.ErrorIs(t, err, jobq.ErrInvalid, reason)

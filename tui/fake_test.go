@@ -93,9 +93,9 @@ func newFake() *fake {
 	}
 	f.schedules, f.ticks = someSchedules()
 	f.keys = []monitor.Key{
-		{Key: "customer-17", State: monitor.KeyFull, Available: monitor.KeyAvailableMax, Running: 1, OldestRunAt: new(noon.Add(-time.Hour)), Head: 48213911, HeadState: "running"},
+		{Key: "customer-17", State: monitor.KeyFull, Available: monitor.KeyAvailableMax, Running: 1, OldestRunAt: new(noon.Add(-time.Hour)), Weight: 3, Head: 48213911, HeadState: "running"},
 		{Key: "customer-18", State: monitor.KeyHeld, Available: 12, OldestRunAt: new(noon.Add(-3 * time.Minute)), Head: 48213904, HeadState: "retry", HeadUntil: new(noon.Add(42 * time.Second))},
-		{Key: "customer-2", State: monitor.KeyIdle, Running: 1},
+		{Key: "customer-2", State: monitor.KeyThrottled, Available: 4, Running: 1, OldestRunAt: new(noon.Add(-5 * time.Second)), ThrottledUntil: new(noon.Add(12 * time.Second))},
 		{Key: "müller & söhne", State: monitor.KeyReady, Available: 3, OldestRunAt: new(noon.Add(-2 * time.Second))},
 		{Key: "zoo", State: monitor.KeyPaused, PausedAt: new(noon.Add(-10 * time.Minute)), PausedBy: "ana@laptop", PauseReason: "closed"},
 	}

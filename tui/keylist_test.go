@@ -18,9 +18,9 @@ func TestKeysOfAQueue(t *testing.T) {
 	b := newBench(120, 35)
 	b.press(Queues, Keys)
 	require.Contains(t, b.plain(), "Keys of email 3")
-	require.Regexp(t, `> customer-17 +full +1,000\+ +1 +1h +job 48213911 runs`, b.plain())
+	require.Regexp(t, `> customer-17 +full +1,000\+ +1 +1h +3 job 48213911 runs`, b.plain())
 	require.Regexp(t, `customer-18 +held +12 +0 +3m +job 48213904 waits for its retry in 42s`, b.plain())
-	require.Regexp(t, `customer-2 +idle +0 +1 +-`, b.plain())
+	require.Regexp(t, `customer-2 +throttled +4 +1 +5s +may start in 12s`, b.plain())
 	require.Contains(t, b.plain(), "more follow below the last one")
 	b.press(Down, Open)
 	require.Equal(t, `queue:email partition:"customer-18"`, b.match())
@@ -42,7 +42,7 @@ func TestKeysOfAQueue(t *testing.T) {
 	b.fake.keys = nil
 	b.press(Keys)
 	b.tick(time.Minute)
-	require.Contains(t, b.plain(), "no job with a partition key is available or runs, and none is paused")
+	require.Contains(t, b.plain(), "no job with a partition key is available or runs, and none is paused or has a weight")
 	b.press(Open)
 	require.Contains(t, b.plain(), "no key is selected")
 }

@@ -55,7 +55,7 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 		c.plan = c.plan.Admitted(admission.Jobs)
 	}
 	if c.settings.HasKeys {
-		c.queue.load.keysAnswered(now, c.keys, answer)
+		c.queue.load.keysAnswered(now, c.keys, answer, c.queue.worker.spreader.Delay(c.queue.idleWorkers.Load()))
 		c.plan = c.plan.Admitted(admission.Jobs - len(answer.Keyed))
 	}
 	switch {
@@ -63,7 +63,8 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 		c.notLooked(now, took)
 	case c.plain:
 		leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took)
-		if leftNothing && !answer.KeysMore {
+		// With throttled keys, the others look as well: they learn when the next one may start a job.
+		if leftNothing && !answer.KeysMore && answer.KeysWait == 0 {
 			c.queue.notifications.TellOthers(c.notification)
 		}
 	}

@@ -53,8 +53,10 @@ type load struct {
 	keyNews int
 	// keysNext is for the next claim.
 	keysNext keysPlan
-	// noKeyLimit says that the keys had no limit when they were claimed from last.
+	// noKeyLimit says that the keys had no limit and no rate when they were claimed from last.
 	noKeyLimit bool
+	// keysAt is when the next key may start a job that its rate keeps from that.
+	keysAt time.Duration
 
 	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
 	// throttledUntil because as many have started. unblocks counts what may have changed
@@ -64,7 +66,7 @@ type load struct {
 }
 
 func newLoad(slots int) load {
-	return load{slots: slots, planner: line.New(), keysNow: true, telling: make(map[int64]struct{})}
+	return load{slots: slots, planner: line.New(), keysNow: true, keysAt: clock.Never, telling: make(map[int64]struct{})}
 }
 
 // news makes the queue claim.
@@ -120,6 +122,10 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 			l.keyNewsLocked()
 			break
 		}
+	}
+	if now >= l.keysAt {
+		l.keysAt = clock.Never
+		l.keyNewsLocked()
 	}
 	if (l.planner.ShouldClaim(now) || l.hasKeys && l.keysNow) && mayClaim && now >= l.blockedUntilLocked() {
 		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
@@ -191,8 +197,9 @@ func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 }
 
 // keysAnswered takes into account what a claim has found of jobs with partition keys. A pass
-// that began before the last news says nothing of it, and another one follows.
-func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchanged) {
+// that began before the last news says nothing of it, and another one follows. When the next
+// throttled key is due, it claims after the delay.
+func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchanged, delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inHand += len(answer.Keyed)
@@ -200,6 +207,10 @@ func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchange
 		l.movedAt = now
 	}
 	l.noKeyLimit = !answer.HasKeyLimit
+	l.keysAt = clock.Never
+	if answer.KeysWait > 0 {
+		l.keysAt = now + answer.KeysWait + max(delay, 0)
+	}
 	keys.pass, keys.sharing = answer.LanePass, len(answer.Keyed) > 0 && len(answer.Keyed)+len(answer.Claimed) >= answer.Admission.Jobs
 	l.keysNext = keys
 	if keys.news == l.keyNews || answer.KeysMore {
@@ -465,6 +476,9 @@ func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration
 	}
 	if until := l.blockedUntilLocked(); until > now && (l.planner.WillClaim() || l.hasKeys && l.keysNow) {
 		look = min(look, until)
+	}
+	if l.hasKeys {
+		look = min(look, l.keysAt)
 	}
 	if len(l.refused) > 0 {
 		other = l.resendAt

@@ -36,7 +36,7 @@ func TestNewsDuringAPassOfKeys(t *testing.T) {
 	l := newLoad(10)
 	answered := func(pass db.LanePass, more bool) keysPlan {
 		_, keys := l.beginKeyed(0)
-		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more})
+		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more}, 0)
 		return keys
 	}
 	on := db.LanePass{FromTurn: 100, ToTurn: 300}
@@ -49,6 +49,40 @@ func TestNewsDuringAPassOfKeys(t *testing.T) {
 	require.False(t, l.keysNow)
 }
 
+// Of throttled keys, a claim follows when the next one is due, after the delay, and none before it; an answer without any makes it forget.
+func TestClaimWhenAKeyIsDue(t *testing.T) {
+	t.Parallel()
+	l := newLoad(10)
+	l.setKeys(true)
+	claims := func(now time.Duration) bool {
+		_, count := l.take(now, true, false)
+		if count > 0 {
+			l.landed(count, nil)
+		}
+		return count > 0
+	}
+	answered := func(now, wait, delay time.Duration) {
+		claim := l.begin(now, &db.JobClaimParams{JobCount: 10}, false)
+		l.answered(now, claim, nil, 0)
+		_, keys := l.beginKeyed(now)
+		l.keysAnswered(now, keys, db.Exchanged{KeysWait: wait}, delay)
+	}
+	require.True(t, claims(0))
+	answered(0, time.Second, -time.Millisecond)
+	look, _ := l.dues(0, false)
+	require.Equal(t, time.Second, look)
+	require.False(t, claims(time.Second-1))
+	require.True(t, claims(time.Second))
+	answered(time.Second, time.Second, 100*time.Millisecond)
+	require.False(t, claims(2*time.Second))
+	look, _ = l.dues(2*time.Second, false)
+	require.Equal(t, 2100*time.Millisecond, look)
+	l.news()
+	require.True(t, claims(2*time.Second))
+	answered(2*time.Second, 0, 0)
+	require.False(t, claims(time.Hour))
+}
+
 // Jobs are claimed ahead from a queue with keys while these are known to have no limit.
 func TestClaimsAheadOfKeys(t *testing.T) {
 	t.Parallel()
@@ -58,7 +92,7 @@ func TestClaimsAheadOfKeys(t *testing.T) {
 	require.False(t, l.mayClaimAhead(), "nobody knows yet")
 	for _, has := range []bool{false, true, false} {
 		_, keys := l.beginKeyed(0)
-		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has})
+		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has}, 0)
 		require.Equal(t, !has, l.mayClaimAhead())
 	}
 }

@@ -29,7 +29,7 @@ func TestQueuesKeys(t *testing.T) {
 	command(exitOK, "enqueue export")
 	out, notes := command(exitOK, "queues keys default")
 	require.Empty(t, out)
-	require.Equal(t, "no such key has a job that is available or runs, or is paused\n", notes)
+	require.Equal(t, "no such key has a job that is available or runs, or is paused or has a weight\n", notes)
 	for _, key := range []string{"a", "b", "b", "b", "c", "c"} {
 		command(exitOK, "enqueue export --partition-key "+key)
 	}
@@ -38,7 +38,7 @@ func TestQueuesKeys(t *testing.T) {
 
 	out, notes = command(exitOK, "queues keys default")
 	require.Empty(t, notes)
-	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +HEAD +PAUSED\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
+	require.Regexp(t, `^KEY +STATE +AVAILABLE +RUNNING +OLDEST +WEIGHT +WAITS FOR +PAUSED\na +ready +1 +0 +\w+ +\nb +ready +3 +0 +\w+ +\nc +ready +2 +0 +1h +\n$`, out)
 	out, notes = command(exitOK, "queues keys default --limit 2")
 	require.NotContains(t, out, "c ")
 	require.Equal(t, "2 keys looked at; those behind them: jobq queues keys default --after b\n", notes)
@@ -102,4 +102,37 @@ func TestQueuesPauseOfAKey(t *testing.T) {
 	for _, verb := range []string{"pause", "resume"} {
 		require.Contains(t, command(exitUsage, verb, "email", "--key", ""), "--key is empty")
 	}
+}
+
+// A partition key gets a weight, which is listed; what cannot be meant is refused, with what to do instead.
+func TestQueuesSetKeyWeight(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	command := func(want int, args ...string) (out string) {
+		t.Helper()
+		out, notes, code := invoke(t, "", append(args, "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", args, notes)
+		return out + notes
+	}
+	set := func(want int, args ...string) string {
+		return command(want, append([]string{"queues", "set", "email"}, args...)...)
+	}
+	require.Contains(t, set(exitOK, "--key", "c", "--weight", "2"),
+		"key c of queue email has weight 2; no job of it is available; take it back with: jobq undo 1\nnote: before this, ")
+	pool := pgtest.Connect(t, url)
+	query[int64](t, pool, "select jobq.enqueue('a', queue => 'email', partition_key => 'a b')")
+	require.Equal(t, "key a b of queue email has weight 3; take it back with: jobq undo 2\n", set(exitOK, "--key", "a b", "--weight", "3"))
+	require.Equal(t, "key a b of queue email has weight 3 already\n", set(exitOK, "--key", "a b", "--weight", "3"))
+	require.Regexp(t, `\na b +ready +1 +0 +\w+ +3 +\nc +idle +0 +0 +- +2 +\n$`, command(exitOK, "queues", "keys", "email"))
+	require.Regexp(t, `key_weight +0 +0 +email \{"weight":3,"partition_key":"a b"\}`, command(exitOK, "audit"))
+	command(exitOK, "undo", "2")
+	require.Contains(t, command(exitOK, "queues", "keys", "email", "--json"), `"weight": 1`)
+	set(exitOK, "--key", "c", "--weight", "1")
+	require.NotContains(t, command(exitOK, "queues", "keys", "email"), "c ")
+	require.Contains(t, set(exitUsage, "--key", "c", "--weight", "0"), `--weight must be 1 to 100, not 0; "jobq queues pause email --key" stops the key`)
+	require.Contains(t, set(exitUsage, "--key", "c", "--weight", "101"), "--weight must be 1 to 100, not 101")
+	require.Contains(t, set(exitUsage, "--key", "", "--weight", "2"), "--key is empty")
+	require.Contains(t, set(exitUsage, "--weight", "2"), "--weight needs --key")
+	require.Contains(t, set(exitUsage, "--key", "c"), "--key needs --weight")
+	require.Contains(t, set(exitUsage, "--key", "c", "--weight", "2", "--limit", "3"), "--limit is about the whole queue: set it in a command of its own, without --key")
 }

@@ -18,6 +18,9 @@ import (
 type limitFlags struct {
 	limit, keyLimit, burst      int
 	rate, keyOrder              string
+	keyRate                     string
+	keyBurst                    int
+	noKeyRate                   bool
 	noLimit, noKeyLimit, noRate bool
 	noKeyOrder                  bool
 }
@@ -33,10 +36,14 @@ func (l *limitFlags) add(command *cobra.Command) {
 	flags.StringVar(&l.rate, "rate", "", "how many jobs start, over all workers: 100/s, 5/m, 1000/h or 10/30s")
 	flags.IntVar(&l.burst, "burst", 0, "with --rate, how many start at once after a pause (default a tenth of a second's)")
 	flags.BoolVar(&l.noRate, "no-rate", false, "as many as there are")
+	flags.StringVar(&l.keyRate, "key-rate", "", "how many jobs of each partition key start, over all workers, as --rate takes it")
+	flags.IntVar(&l.keyBurst, "key-rate-burst", 0, "with --key-rate, how many of a key start at once after a pause (default a tenth of a second's)")
+	flags.BoolVar(&l.noKeyRate, "no-key-rate", false, "as many of a key as of the queue")
 	command.MarkFlagsMutuallyExclusive("limit", "no-limit")
 	command.MarkFlagsMutuallyExclusive("key-limit", "no-key-limit")
 	command.MarkFlagsMutuallyExclusive("key-order", "no-key-order")
 	command.MarkFlagsMutuallyExclusive("rate", "no-rate")
+	command.MarkFlagsMutuallyExclusive("key-rate", "no-key-rate")
 }
 
 // change adds what was given.
@@ -65,28 +72,35 @@ func (l *limitFlags) change(given func(name string) bool, change *operator.Queue
 	case l.noKeyOrder:
 		change.KeyOrder = new(jobq.KeyOrderNone)
 	}
-	switch {
-	case given("burst") && !given("rate"):
-		return usagef("--burst needs --rate")
-	case given("burst") && l.burst < 1:
-		return usagef("--burst must be 1 or more")
-	case given("rate"):
-		rate, err := parseQueueRate(l.rate)
-		if err != nil {
-			return err
-		}
-		rate.Burst = l.burst
-		change.Rate = &rate
-	case l.noRate:
-		change.Rate = new(jobq.Rate)
+	var err error
+	if change.Rate, err = rateFlags(given, "rate", "burst", l.rate, l.burst, l.noRate); err != nil {
+		return err
 	}
-	return nil
+	change.KeyRate, err = rateFlags(given, "key-rate", "key-rate-burst", l.keyRate, l.keyBurst, l.noKeyRate)
+	return err
 }
 
-// parseQueueRate reads --rate.
-func parseQueueRate(text string) (rate jobq.Rate, err error) {
+// rateFlags is the rate that the flags of these names give or take away; nil for neither.
+func rateFlags(given func(name string) bool, name, burstName, text string, burst int, none bool) (*jobq.Rate, error) {
+	switch {
+	case given(burstName) && !given(name):
+		return nil, usagef("--%s needs --%s", burstName, name)
+	case given(burstName) && burst < 1:
+		return nil, usagef("--%s must be 1 or more", burstName)
+	case given(name):
+		rate, err := parseQueueRate(name, text)
+		rate.Burst = burst
+		return &rate, err
+	case none:
+		return new(jobq.Rate), nil
+	}
+	return nil, nil
+}
+
+// parseQueueRate reads a flag such as --rate.
+func parseQueueRate(flag, text string) (rate jobq.Rate, err error) {
 	if rate.Jobs, rate.Period, err = when.ParseRate(text); err != nil {
-		return rate, usagef("--rate %w", err)
+		return rate, usagef("--%s %w", flag, err)
 	}
 	return rate, nil
 }
@@ -102,6 +116,9 @@ func formatLimits(queue monitor.Queue) string {
 	}
 	if queue.KeyOrder != jobq.KeyOrderNone {
 		limits = append(limits, "in order")
+	}
+	if queue.KeyRate != nil {
+		limits = append(limits, format.QueueRate(queue.KeyRate)+" a key")
 	}
 	if queue.Rate != nil {
 		limits = append(limits, format.QueueRate(queue.Rate))

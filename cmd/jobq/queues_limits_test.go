@@ -21,15 +21,43 @@ func TestQueueRates(t *testing.T) {
 		"1000/h": {Jobs: 1000, Period: time.Hour},
 		"10/30s": {Jobs: 10, Period: 30 * time.Second},
 	} {
-		rate, err := parseQueueRate(text)
+		rate, err := parseQueueRate("rate", text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, rate, text)
 		require.Equal(t, text, format.QueueRate(&rate))
 	}
 	for _, text := range []string{"", "100", "/s", "100/", "-1/s", "0/s", "1.5/s", "100/second/s", "1/-1s"} {
-		_, err := parseQueueRate(text)
+		_, err := parseQueueRate("rate", text)
 		require.ErrorContains(t, err, "--rate must be like", text)
 	}
+}
+
+// The rate of the keys of a queue is set with its burst, shown, taken away and taken back; and what cannot be meant is refused.
+func TestKeyRateCommands(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	command := func(want int, line string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(strings.Fields(line), "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", line, stderr)
+		return out + stderr
+	}
+	require.Contains(t, command(exitOK, "queues set mail --key-rate 5/s --key-rate-burst 2 --rate 100/s"), "jobq undo 1")
+	require.Regexp(t, `key rate +5/s of each partition key, burst 2\n`, command(exitOK, "queues show mail"))
+	require.Regexp(t, `mail .* 5/s a key, 100/s`, command(exitOK, "queues list"))
+	require.Contains(t, command(exitOK, "queues show mail --json"), `"key_rate": {`)
+	require.Contains(t, command(exitOK, "queues set mail --no-key-rate"), "jobq undo 2")
+	require.Regexp(t, `key rate +none\n`, command(exitOK, "queues show mail"))
+	require.Regexp(t, `rate +100/s, burst 10;`, command(exitOK, "queues show mail"), "the queue's own stays")
+	command(exitOK, "undo 2")
+	require.Regexp(t, `key rate +5/s of each partition key, burst 2\n`, command(exitOK, "queues show mail"))
+	require.Contains(t, command(exitOK, "audit"), "key_rate")
+	command(exitOK, "queues set mail --key-rate 10/30s")
+	require.Regexp(t, `key rate +10/30s of each partition key, burst 1\n`, command(exitOK, "queues show mail"), "with the burst of its own")
+	require.Contains(t, command(exitUsage, "queues set mail --key-rate-burst 2"), "--key-rate-burst needs --key-rate")
+	require.Contains(t, command(exitUsage, "queues set mail --key-rate 5/s --key-rate-burst 0"), "--key-rate-burst must be 1 or more")
+	require.Contains(t, command(exitUsage, "queues set mail --key-rate 5"), "--key-rate must be like 100/s")
+	require.Contains(t, command(exitUsage, "queues set mail --key-rate 2000000/s"), "key_rate_jobs must be 1 to 1000000")
 }
 
 // Jobs are given a partition key, shown with it and found by it; and the limit of the keys of

@@ -17,20 +17,27 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 	var heartbeat, redelivery string
 	var resetOnReap bool
 	var limits limitFlags
+	var weight weightFlags
 	command := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Change how many jobs of a queue run, and how its leases are kept",
+		Short: "Change how many jobs of a queue run, how its leases are kept, or the weight of one of its partition keys",
 		Long: `Change settings of a queue. They are kept in the database, and every worker and
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
-docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit and
---key-order do: they hold from the next claim on. docs/guarantees.md says what --age-after does
-for jobs of low priority.`,
+docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit,
+--key-rate and --key-order do: they hold from the next claim on. docs/guarantees.md says what
+--age-after does for jobs of low priority.
+
+With --key and --weight it sets nothing of the queue, but the weight of one of its partition
+keys: of a key of weight 3, three jobs start where one of a key without a weight does.
+"jobq queues keys" lists the weights, and 1 takes one away.`,
 		Example: `  jobq queues set thumbnails --limit 3
   jobq queues set mail --rate 100/s --burst 20
   jobq queues set mail --no-rate
   jobq queues set export --key-limit 1               # one job of each partition key at a time
+  jobq queues set mail --key-rate 5/s --key-rate-burst 2   # of each partition key
   jobq queues set ledger --key-order hold            # and in the order in which they were added
+  jobq queues set reports --key customer-17 --weight 3
   jobq queues set reports --age-after 1m
   jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
@@ -38,6 +45,9 @@ for jobs of low priority.`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			given := cmd.Flags().Changed
+			if given("key") || given("weight") {
+				return a.setKeyWeight(cmd, client, args[0], weight)
+			}
 			change := operator.QueueChange{
 				Lease: ifGiven(given("lease"), lease), ExtendEvery: ifGiven(given("extend-every"), extendEvery),
 				Heartbeat:  ifGiven(given("heartbeat"), jobq.Heartbeat(heartbeat)),
@@ -80,6 +90,7 @@ for jobs of low priority.`,
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
 	durationVar(flags, &ageAfter, "age-after", 0, "how long the first job of a priority waits before the priority has its turns among more urgent ones; 0 for ever")
 	limits.add(command)
+	weight.add(command)
 	return command
 }
 

@@ -65,7 +65,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.AgeAfter > 0 {
 		ages = when.FormatDuration(queue.AgeAfter)
 	}
-	limit, keyLimit, rate := "none", "none", "none"
+	limit, keyLimit, rate, keyRate := "none", "none", "none", "none"
 	keyOrder := cmp.Or(string(queue.KeyOrder), "none")
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
@@ -75,6 +75,9 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	}
 	if queue.Rate != nil {
 		rate = fmt.Sprintf("%s, burst %d; throttled: %s", format.QueueRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
+	}
+	if queue.KeyRate != nil {
+		keyRate = fmt.Sprintf("%s of each partition key, burst %d", format.QueueRate(queue.KeyRate), queue.KeyRate.Burst)
 	}
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
@@ -88,6 +91,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"key limit", keyLimit},
 		{"key order", keyOrder},
 		{"rate", rate},
+		{"key rate", keyRate},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},
 		{"heartbeat", string(queue.Heartbeat)},

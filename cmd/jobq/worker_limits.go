@@ -58,6 +58,9 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 		if !known {
 			settings.AgeAfter = jobq.DefaultAgeAfter
 		}
+		if err := a.setWeights(ctx, log, client, file, name); err != nil {
+			return err
+		}
 		change := limitChange(file.Queues[name], settings)
 		if change == (operator.QueueChange{}) {
 			continue
@@ -71,9 +74,33 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 	return nil
 }
 
+// setWeights sets those of the weights of a queue's partition keys that differ, one by one.
+func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, name string) error {
+	weights := file.Queues[name].KeyWeights
+	if len(weights) == 0 {
+		return nil
+	}
+	keys := slices.Sorted(maps.Keys(weights))
+	stored, err := monitor.New(client).KeyWeights(ctx, name, keys)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if weights[key] == max(stored[key], 1) {
+			continue
+		}
+		acted, err := a.operator(client).SetKeyWeight(ctx, name, key, weights[key])
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
+		}
+		log.Info("weight of the config file is set", "queue", name, "partition_key", key, "weight", weights[key], "audit_id", acted.AuditID)
+	}
+	return nil
+}
+
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.KeyRate != nil || queue.AgeAfter != nil || len(queue.KeyWeights) > 0
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -91,19 +118,25 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
 		change.AgeAfter = queue.AgeAfter
 	}
-	if queue.Rate == nil {
-		return change
+	change.Rate, change.KeyRate = rateChange(queue.Rate, stored.Rate), rateChange(queue.KeyRate, stored.KeyRate)
+	return change
+}
+
+// rateChange is the rate that the file has, where what is stored differs from it; else nil.
+func rateChange(declared *config.Rate, stored *jobq.Rate) *jobq.Rate {
+	if declared == nil {
+		return nil
 	}
 	var before jobq.Rate
-	if stored.Rate != nil {
-		before = *stored.Rate
+	if stored != nil {
+		before = *stored
 	}
-	wanted := jobq.Rate{Jobs: queue.Rate.Jobs, Period: queue.Rate.Period, Burst: queue.Rate.Burst}
+	wanted := jobq.Rate{Jobs: declared.Jobs, Period: declared.Period, Burst: declared.Burst}
 	if wanted.Burst == 0 {
 		before.Burst = 0
 	}
-	if wanted != before {
-		change.Rate = &wanted
+	if wanted == before {
+		return nil
 	}
-	return change
+	return &wanted
 }

@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, nullif(age_after, jobq.age_after_default())), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, 'k' || key_rate_jobs, key_rate_period, key_rate_burst, nullif(age_after, jobq.age_after_default())), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -46,6 +46,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {age_after: 10m}, d: {age_after: none}, e: {age_after: 5m}}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
 		{"{a: {age_after: 10m, slots: 1}, d: 1}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
 		{"{a: {age_after: 5m}, d: {age_after: none}}", "a, c 5 00:01:00, d 00:00:00", 12},
+		{"{a: {key_rate: 5/s, key_rate_burst: 2}, c: {key_rate: none}}", "a k5 00:00:01 2, c 5 00:01:00, d 00:00:00", 13},
+		{"{a: {key_rate: 5/s}}", "a k5 00:00:01 2, c 5 00:01:00, d 00:00:00", 13},
+		{"{a: {key_rate: none}}", "a, c 5 00:01:00, d 00:00:00", 14},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)
@@ -66,7 +69,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 12, audited())
+	require.Equal(t, 14, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.
@@ -106,4 +109,28 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	require.Zero(t, code, stderr)
 	stderr, code = work()
 	require.Zero(t, code, stderr)
+}
+
+// A worker makes the weights of partition keys what its file says when it starts, and writes only those that differ. Keys that the
+// file does not name keep theirs.
+func TestWeightsOfTheConfigFile(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	path := filepath.Join(t.TempDir(), "jobq.yaml")
+	for _, step := range []struct {
+		queues, stored string
+		audited        int
+	}{
+		{"{a: {key_weights: {x: 3, y z: 2, one: 1}}}", "a x 3, a y z 2", 2},
+		{"{a: {key_weights: {x: 3, y z: 2}}}", "a x 3, a y z 2", 2},
+		{"{a: {key_weights: {x: 4}}, b: {key_weights: {x: 5}, limit: 3}}", "a x 4, a y z 2, b x 5", 4},
+		{"{a: {key_weights: {x: 1}}, b: 1}", "a y z 2, b x 5", 5},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte("queues: "+step.queues+"\n"), 0o600))
+		_, log, code := invoke(t, "", "worker", "--database-url", url, "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
+		require.Zero(t, code, log)
+		require.Equal(t, step.stored, query[string](t, pool, "select string_agg(concat_ws(' ', queue, key, weight), ', ' order by queue, key) from jobq.key_weight"), step.queues)
+		require.Equal(t, step.audited, query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'key_weight'"), step.queues)
+	}
 }

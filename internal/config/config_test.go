@@ -21,6 +21,8 @@ queues:
   images: {slots: 4, limit: 3, rate: 100/s, burst: 20}
   mail: {rate: 5/m}
   free: {slots: 1, limit: none, rate: none}
+  apart: {key_rate: 5/s, key_rate_burst: 2}
+  together: {key_rate: none}
 drain_timeout: 1m
 codec: {keys_file: /etc/jobq/keys}
 kinds:
@@ -48,10 +50,12 @@ kinds:
 	file, err := config.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, map[string]config.Queue{
-		"default": {Slots: new(10), Line: 3},
-		"images":  {Slots: new(4), Limit: new(3), Rate: &config.Rate{Jobs: 100, Period: time.Second, Burst: 20}, Line: 4},
-		"mail":    {Rate: &config.Rate{Jobs: 5, Period: time.Minute}, Line: 5},
-		"free":    {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
+		"default":  {Slots: new(10), Line: 3},
+		"images":   {Slots: new(4), Limit: new(3), Rate: &config.Rate{Jobs: 100, Period: time.Second, Burst: 20}, Line: 4},
+		"mail":     {Rate: &config.Rate{Jobs: 5, Period: time.Minute}, Line: 5},
+		"free":     {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
+		"apart":    {KeyRate: &config.Rate{Jobs: 5, Period: time.Second, Burst: 2}, Line: 7},
+		"together": {KeyRate: new(config.Rate), Line: 8},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
 	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
@@ -99,23 +103,29 @@ func TestRefused(t *testing.T) {
 		"app: a\nschedules:\n  s: {kind: k, every: 1h, args: {1: .inf}}":   "line 3: schedules: s: args: JSON",
 		"app: a\nschedules:\n  s: {kind: k, evry: 1h}":                     "line 3: field evry not found",
 		"app: a\nschedules:\n  s: {kind: k, every: 10}":                    "line 3: duration",
-		"queues:\n  q: 0":                           "line 2: slots: must be a number of at least 1, not \"0\"",
-		"queues:\n  q: [1]":                         "line 2: cannot unmarshal",
-		"queues:\n  q:\n    slots: x":               "line 3: slots: must be a number",
-		"queues:\n  q:\n    limit: 0":               "line 3: limit: must be a number",
-		"queues:\n  q:\n    rate: 5":                "line 3: rate: must be like 100/s",
-		"queues:\n  q:\n    slots: 2\n    burst: 5": "line 4: burst: needs a rate",
-		"queues:\n  q: {rate: none, burst: 5}":      "line 2: burst: needs a rate",
-		"queues:\n  q: {slots: 1, lmit: 5}":         "line 2: lmit: not known: a queue has slots, limit, key_limit, key_order, rate, burst and age_after",
-		"queues:\n  q: {age_after: 300}":            "line 2: age_after: must be a duration such as 10m, or none, not \"300\"",
-		"queues:\n  q:\n    age_after: 0s":          "line 3: age_after: must be a duration",
-		"queues:\n  q: {slots: 1, slots: 5}":        "already defined",
-		"codec: {}":                                 "line 1: codec: keys_file is missing",
-		"kinds: {}\ncodec: {keys_file: \"\"}":       "line 2: codec: keys_file is missing",
-		"codec:":                                    "line 1: codec: keys_file is missing",
-		"kinds: []":                                 "cannot unmarshal",
-		"{}\n---\n{}":                               "more than one",
-		"a: &a [*a]":                                "",
+		"queues:\n  q: 0":                              "line 2: slots: must be a number of at least 1, not \"0\"",
+		"queues:\n  q: [1]":                            "line 2: cannot unmarshal",
+		"queues:\n  q:\n    slots: x":                  "line 3: slots: must be a number",
+		"queues:\n  q:\n    limit: 0":                  "line 3: limit: must be a number",
+		"queues:\n  q:\n    rate: 5":                   "line 3: rate: must be like 100/s",
+		"queues:\n  q:\n    slots: 2\n    burst: 5":    "line 4: burst: needs a rate",
+		"queues:\n  q: {rate: none, burst: 5}":         "line 2: burst: needs a rate",
+		"queues:\n  q: {rate: 5/s, key_rate_burst: 5}": "line 2: key_rate_burst: needs a key_rate",
+		"queues:\n  q:\n    key_rate: 5":               "line 3: key_rate: must be like 100/s",
+		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst and age_after",
+		"queues:\n  q: {age_after: 300}":               "line 2: age_after: must be a duration such as 10m, or none, not \"300\"",
+		"queues:\n  q:\n    age_after: 0s":             "line 3: age_after: must be a duration",
+		"queues:\n  q: {slots: 1, slots: 5}":           "already defined",
+		"codec: {}":                                    "line 1: codec: keys_file is missing",
+		"kinds: {}\ncodec: {keys_file: \"\"}":          "line 2: codec: keys_file is missing",
+		"codec:":                                       "line 1: codec: keys_file is missing",
+		"queues:\n  q: {key_weights: 3}":               "line 2: key_weights: must be partition keys, each with its weight, such as customer-17: 3",
+		"queues:\n  q: {key_weights: {a: x}}":          "line 2: key_weights: must be partition keys",
+		"queues:\n  q: {key_weights: {a b: 101}}":      "line 2: key_weights: \"a b\" must be 1 to 100, not 101",
+		"queues:\n  q: {key_weights: {\"\": 2}}":       "line 2: key_weights: a partition key must be 1 to 255 characters, not 0",
+		"kinds: []":                                    "cannot unmarshal",
+		"{}\n---\n{}":                                  "more than one",
+		"a: &a [*a]":                                   "",
 	} {
 		_, err := config.Parse([]byte(content))
 		require.ErrorContains(t, err, want, content)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -30,9 +31,14 @@ type Queue struct {
 	// KeyOrder is whether the jobs of each partition key run in order, "" for no order. Nil leaves
 	// what is stored.
 	KeyOrder *string
+	// KeyWeights are weights of partition keys, 1 for none. Keys that are not in it keep what is stored.
+	KeyWeights map[string]int
 	// Rate is how many start over all workers, the zero Rate for as many as there are.
 	// Nil leaves what is stored.
 	Rate *Rate
+	// KeyRate is how many of each partition key start over all workers, the zero Rate for as many
+	// as of the queue. Nil leaves what is stored.
+	KeyRate *Rate
 	// AgeAfter is how long the first job of a priority waits before the priority has its turns
 	// among more urgent ones, 0 for ever. Nil leaves what is stored.
 	AgeAfter *time.Duration
@@ -59,15 +65,20 @@ func (q *Queue) UnmarshalYAML(node *yaml.Node) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := members[name]
-		if name == "burst" { // which is a part of the rate, read below
+		if name == "burst" || name == "key_rate_burst" { // which is a part of a rate, read below
 			continue
 		}
 		if err := q.member(name, &value); err != nil {
 			return err
 		}
 	}
-	if burst, given := members["burst"]; given {
-		return q.burst(&burst)
+	if value, given := members["burst"]; given {
+		if err := burst("burst", &value, "rate", q.Rate); err != nil {
+			return err
+		}
+	}
+	if value, given := members["key_rate_burst"]; given {
+		return burst("key_rate_burst", &value, "key_rate", q.KeyRate)
 	}
 	return nil
 }
@@ -92,17 +103,18 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 		if value.Value == "" {
 			err = errors.New("must be hold, pass, stop or none")
 		}
-	case name == "rate" && value.Value == none:
-		q.Rate = new(Rate)
+	case name == "key_weights":
+		q.KeyWeights, err = weights(value)
 	case name == "rate":
-		q.Rate = new(Rate)
-		q.Rate.Jobs, q.Rate.Period, err = when.ParseRate(value.Value)
+		q.Rate, err = rate(value)
+	case name == "key_rate":
+		q.KeyRate, err = rate(value)
 	case name == "age_after" && value.Value == none:
 		q.AgeAfter = new(time.Duration)
 	case name == "age_after":
 		q.AgeAfter, err = age(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, rate, burst and age_after")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst and age_after")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
@@ -110,16 +122,48 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	return nil
 }
 
-// burst reads the burst, once the rate is known.
-func (q *Queue) burst(value *yaml.Node) error {
+// keyWeightsMax is how many keys of a queue have weights in a file: each is looked up when a worker starts.
+const keyWeightsMax = 1000
+
+// weights reads the weights of partition keys.
+func weights(value *yaml.Node) (map[string]int, error) {
+	var weights map[string]int
+	if err := value.Decode(&weights); err != nil {
+		return nil, errors.New("must be partition keys, each with its weight, such as customer-17: 3")
+	}
+	if len(weights) > keyWeightsMax {
+		return nil, fmt.Errorf("at most %d keys, not %d: set the others with \"jobq queues set NAME --key KEY --weight N\"", keyWeightsMax, len(weights))
+	}
+	for _, key := range slices.Sorted(maps.Keys(weights)) {
+		switch weight := weights[key]; {
+		case utf8.RuneCountInString(key) < 1 || utf8.RuneCountInString(key) > 255:
+			return nil, fmt.Errorf("a partition key must be 1 to 255 characters, not %d", utf8.RuneCountInString(key))
+		case weight < 1 || weight > 100:
+			return nil, fmt.Errorf("%q must be 1 to 100, not %d", key, weight)
+		}
+	}
+	return weights, nil
+}
+
+// rate reads a rate.
+func rate(value *yaml.Node) (*Rate, error) {
+	if value.Value == none {
+		return new(Rate), nil
+	}
+	jobs, period, err := when.ParseRate(value.Value)
+	return &Rate{Jobs: jobs, Period: period}, err
+}
+
+// burst reads the burst of a rate, once that is known: nil for none.
+func burst(name string, value *yaml.Node, rateName string, rate *Rate) error {
 	burst, err := number(value)
-	if err == nil && (q.Rate == nil || q.Rate.Jobs == 0) {
-		err = errors.New("needs a rate")
+	if err == nil && (rate == nil || rate.Jobs == 0) {
+		err = errors.New("needs a " + rateName)
 	}
 	if err != nil {
-		return fmt.Errorf("line %d: burst: %w", value.Line, err)
+		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
 	}
-	q.Rate.Burst = *burst
+	rate.Burst = *burst
 	return nil
 }
 

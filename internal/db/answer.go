@@ -14,7 +14,7 @@ func (r *round) wasPlain(at Slot) bool {
 
 // answer is what has come of the round.
 func (r *round) answer() Exchanged {
-	answer := Exchanged{Claimed: r.claimed, Keyed: r.keyed, KeysMore: r.more, LanePass: r.pass, HasKeyLimit: r.hasKeyLimit, Admission: r.admission}
+	answer := Exchanged{Claimed: r.claimed, Keyed: r.keyed, KeysMore: r.more, LanePass: r.pass, HasKeyLimit: r.hasKeyLimit, KeysWait: r.keysWait, Admission: r.admission}
 	ended := r.endedIDs()
 	completed := make(map[int64]bool)
 	if len(r.Completions) > 0 {

@@ -502,6 +502,37 @@ func (q *Queries) KeyAct(ctx context.Context, arg KeyActParams) (KeyActRow, erro
 	return i, err
 }
 
+const KeyWeightAct = `-- name: KeyWeightAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
+  from jobq.act_key_weight($1::text, $2::text, $3::text, $4::integer, null) a
+`
+
+type KeyWeightActParams struct {
+	Actor  string
+	Queue  string
+	Key    string
+	Weight int32
+}
+
+type KeyWeightActRow struct {
+	Audit   int64
+	HasJobs bool
+}
+
+// KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was nothing to do.
+// Needs key_weight_pkey and pending_claim_idx.
+func (q *Queries) KeyWeightAct(ctx context.Context, arg KeyWeightActParams) (KeyWeightActRow, error) {
+	row := q.db.QueryRow(ctx, KeyWeightAct,
+		arg.Actor,
+		arg.Queue,
+		arg.Key,
+		arg.Weight,
+	)
+	var i KeyWeightActRow
+	err := row.Scan(&i.Audit, &i.HasJobs)
+	return i, err
+}
+
 const KindAct = `-- name: KindAct :one
 select coalesce(jobq.act_kind($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
 `

@@ -444,7 +444,7 @@ func (q *Queries) LaneHeadPrune(ctx context.Context, afterQueue string, afterKey
 
 const LaneMore = `-- name: LaneMore :many
 select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
-    (l.said[5] = 1)::boolean as has_key_limit
+    (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l
 `
 
@@ -454,11 +454,13 @@ type LaneMoreRow struct {
 	ToTurn      int64
 	Again       bool
 	HasKeyLimit bool
+	WaitMs      int64
 }
 
 // LaneMore says whether another LaneClaim would find more than the one before it, in the
 // same transaction, has taken, and how the pass goes on: what the next one is given; and whether
-// the queue has a limit of its keys, as far as is known.
+// the queue has a limit or a rate of its keys, as far as is known; and in how many milliseconds the next throttled key may
+// start a job, 0: none is known.
 func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 	rows, err := q.db.Query(ctx, LaneMore)
 	if err != nil {
@@ -474,6 +476,7 @@ func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 			&i.ToTurn,
 			&i.Again,
 			&i.HasKeyLimit,
+			&i.WaitMs,
 		); err != nil {
 			return nil, err
 		}

@@ -96,10 +96,12 @@ type Exchanged struct {
 	Claimed []JobClaimRow // in any order
 	Keyed   []KeyedJob    // as Claimed, of those with partition keys
 	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
-	// HasKeyLimit is false for certain only if the queue's keys have no limit.
+	// HasKeyLimit is false for certain only if the queue's keys have no limit and no rate. KeysWait
+	// is in how long the next throttled key may start a job, 0: none is known.
 	KeysMore    bool
 	LanePass    LanePass
 	HasKeyLimit bool
+	KeysWait    time.Duration
 	// Admission is what the limits of the queue have said to the claim, if it has some.
 	Admission Admission
 }
@@ -163,7 +165,8 @@ type round struct {
 	more    bool     // see Exchanged.KeysMore
 	pass    LanePass // see Exchanged.LanePass
 
-	hasKeyLimit bool // see Exchanged.HasKeyLimit
+	hasKeyLimit bool          // see Exchanged.HasKeyLimit
+	keysWait    time.Duration // see Exchanged.KeysWait
 
 	admission Admission
 }

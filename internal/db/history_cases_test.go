@@ -312,6 +312,8 @@ func historyCases() []historyCase {
 		{"KindAct of a resume", db.KindAct, "'ann', 'kind_resume', 'k', null", few, "insert into jobq.kind (name, paused_at) values ('k', now())"},
 		{"KeyAct", db.KeyAct, "'ann', 'key_pause', 'q1', 'a', null", inHand, ""},
 		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'q1', 'a', null", inHand, "insert into jobq.paused_key (queue, key, paused_at, paused_by) values ('q1', 'a', now(), 'ann')"},
+		{"KeyWeightAct", db.KeyWeightAct, "'ann', 'q1', 'a', 3", inHand, ""},
+		{"KeyWeightList", db.KeyWeightList, "'{a,b}', 'q1'", few, ""},
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},

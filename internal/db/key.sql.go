@@ -37,8 +37,16 @@ with recursive line as (
     where k.queue = $2::text and k.key > $4::text
     order by k.key
     limit $5::integer
+), weighted as materialized (
+  select w.key, w.weight
+    from jobq.key_weight w
+    where w.queue = $2::text and w.key > $4::text
+    order by w.key
+    limit $5::integer
 ), setting as materialized (
-  select max(q.key_limit) as key_limit, max(q.key_order) as key_order from jobq.queue q where q.name = $2::text
+  select max(q.key_limit) as key_limit, max(q.key_order) as key_order, max(q.key_rate_jobs) as key_rate_jobs, max(q.key_rate_period) as key_rate_period,
+      max(q.key_rate_burst) as key_rate_burst
+    from jobq.queue q where q.name = $2::text
 ), held as materialized (
   select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) as jobs
     from jobq.lease l
@@ -56,6 +64,7 @@ with recursive line as (
       select l.key from line l where l.key is not null
       union select l.key from laned l
       union select p.key from paused p
+      union select w.key from weighted w
       union select r.key from runs r
     ) n
     order by n.key
@@ -67,7 +76,9 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
+    t.throttled_until::timestamptz as throttled_until,
     p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
+    coalesce(w.weight, 1)::integer as weight,
     (coalesce((select max(x.jobs) from held x), 0) > $1::bigint)::boolean as more_run
   from setting s
   left join page k on true
@@ -83,6 +94,7 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
   ) a
   left join runs r on r.key = k.key
   left join paused p on p.key = k.key
+  left join weighted w on w.key = k.key
   cross join lateral (
     select count(*) as running, min(x.id) as first
       from (select l.held_leases, l.held_slots from jobq.lane l
@@ -96,6 +108,9 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
       where s.key_order is not null and o.running = 0 and a.available > 0 and n.waits is not null
       limit 1
   ) h on true
+  cross join lateral (
+    select jobq.key_throttled_until($2::text, k.key, s.key_rate_jobs, s.key_rate_period, s.key_rate_burst) as throttled_until
+  ) t
   order by k.key
 `
 
@@ -108,21 +123,23 @@ type KeyListParams struct {
 }
 
 type KeyListRow struct {
-	Key         string
-	Available   int64
-	OldestRunAt pgtype.Timestamptz
-	Running     int64
-	KeyLimit    int32
-	Head        int64
-	HeadWaits   string
-	HeadUntil   pgtype.Timestamptz
-	PausedAt    pgtype.Timestamptz
-	PausedBy    string
-	PauseReason string
-	MoreRun     bool
+	Key            string
+	Available      int64
+	OldestRunAt    pgtype.Timestamptz
+	Running        int64
+	KeyLimit       int32
+	Head           int64
+	HeadWaits      string
+	HeadUntil      pgtype.Timestamptz
+	ThrottledUntil pgtype.Timestamptz
+	PausedAt       pgtype.Timestamptz
+	PausedBy       string
+	PauseReason    string
+	Weight         int32
+	MoreRun        bool
 }
 
-// KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused: the first
+// KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused or have a weight: the first
 // row_count from the one after after_key on. Those without such jobs that claims have yet to forget are among them, with
 // zeros: who pages goes on after the last row, whatever it is. It counts what is in the line of a key
 // up to available_max, and says since when the one of these could have run that has waited longest.
@@ -132,8 +149,8 @@ type KeyListRow struct {
 // says that there were others. Without a key there is one row, whose key is empty, for more_run.
 //
 // Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
-// see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
-// Needs pending_claim_idx, lane_pkey, paused_key_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
+// see lane_next. Of a queue with a rate of its keys, throttled_until is when the key may start its next job, null for now. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
+// Needs pending_claim_idx, lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
 func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow, error) {
 	rows, err := q.db.Query(ctx, KeyList,
 		arg.RunMax,
@@ -158,11 +175,45 @@ func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow,
 			&i.Head,
 			&i.HeadWaits,
 			&i.HeadUntil,
+			&i.ThrottledUntil,
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PauseReason,
+			&i.Weight,
 			&i.MoreRun,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const KeyWeightList = `-- name: KeyWeightList :many
+select k.key::text as key, w.weight::integer as weight
+  from unnest($1::text[]) as k(key)
+  cross join lateral (select x.weight from jobq.key_weight x where x.queue = $2::text and x.key = k.key limit 1) w
+`
+
+type KeyWeightListRow struct {
+	Key    string
+	Weight int32
+}
+
+// KeyWeightList is the weights of those of some partition keys of a queue that have one. Needs key_weight_pkey.
+func (q *Queries) KeyWeightList(ctx context.Context, keys []string, queue string) ([]KeyWeightListRow, error) {
+	rows, err := q.db.Query(ctx, KeyWeightList, keys, queue)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KeyWeightListRow
+	for rows.Next() {
+		var i KeyWeightListRow
+		if err := rows.Scan(&i.Key, &i.Weight); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

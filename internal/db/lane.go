@@ -35,7 +35,7 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneTake(ctx, claim.Lease, claim.Owner, claim.Queue) }).Query(take)
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).Query(func(rows pgx.Rows) error {
 		said, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[LaneMoreRow])
-		r.more, r.hasKeyLimit = said.More, said.HasKeyLimit
+		r.more, r.hasKeyLimit, r.keysWait = said.More, said.HasKeyLimit, Milliseconds(said.WaitMs)
 		if said.FromTurn > 0 {
 			r.pass = LanePass{FromTurn: said.FromTurn, ToTurn: said.ToTurn, Again: said.Again}
 		}

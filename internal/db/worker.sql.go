@@ -77,7 +77,7 @@ select n.name::text as queue,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
-    (q.key_limit is not null or exists (select from jobq.lane x where x.queue = n.name)
+    (q.key_limit is not null or q.key_rate_jobs is not null or exists (select from jobq.lane x where x.queue = n.name)
       or exists (select from jobq.lane_hint x where x.queue = n.name and x.id > 0))::boolean as has_keys,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval

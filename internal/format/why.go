@@ -37,6 +37,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return keyHead(f, now)
 	case monitor.ReasonQueueRate:
 		return queueRate(f, now)
+	case monitor.ReasonKeyRate:
+		return keyRate(f, now)
 	case monitor.ReasonQueuePaused, monitor.ReasonNoWorker, monitor.ReasonNoWorkerOfKind, monitor.ReasonKindInTrouble, monitor.ReasonWorkersFull:
 		return whyQueue(reason, now)
 	case monitor.ReasonTableLocked:

@@ -74,11 +74,22 @@ func keyHead(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 
 // queueRate is about jobs of a queue whose rate lets no job start yet.
 func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
-	says = "the queue is at its rate of " + QueueRate(f.Rate)
-	if f.Until != nil && f.Until.After(now) {
-		says += fmt.Sprintf(": the next job may start at %s, %s", clock(*f.Until), When(*f.Until, now))
+	return "the queue is at its rate of " + QueueRate(f.Rate) + mayStart("the next job", f, now) + beforeIfKnown(f),
+		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --rate N/s"
+}
+
+// keyRate is about jobs of a partition key whose rate lets no job of it start yet.
+func keyRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	return fmt.Sprintf("the partition key %s is at its rate of %s", f.PartitionKey, QueueRate(f.Rate)) + mayStart("its next job", f, now) + beforeIfKnown(f),
+		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --key-rate N/s"
+}
+
+// mayStart is when the next job may start that a rate keeps from that.
+func mayStart(job string, f monitor.ReasonFacts, now time.Time) string {
+	if f.Until == nil || !f.Until.After(now) {
+		return ""
 	}
-	return says + beforeIfKnown(f), "wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --rate N/s"
+	return fmt.Sprintf(": %s may start at %s, %s", job, clock(*f.Until), When(*f.Until, now))
 }
 
 // oldest is which job was claimed first of those that run, if that is known.

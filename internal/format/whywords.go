@@ -163,14 +163,19 @@ func turns(f monitor.ReasonFacts) string {
 		return ", and keys take turns with these"
 	case f.KeysBefore == nil:
 		return ""
-	case f.KeysNew == nil || *f.KeysNew == 0:
-		return ", and " + atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + " before its key in the turn"
+	}
+	before := atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + " before its key in the turn"
+	if f.KeyWeight > 1 {
+		before = atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + fmt.Sprintf(" before its key, of weight %d, in the turn", f.KeyWeight)
+	}
+	if f.KeysNew == nil || *f.KeysNew == 0 {
+		return ", and " + before
 	}
 	together := Count(*f.KeysNew, "key") + " that came in since the last claim"
 	if *f.KeysNew > f.KeysBeforeMax {
 		together = "more than " + Count(f.KeysBeforeMax, "key") + " that came in since the last claim"
 	}
-	return ", " + atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + " before its key in the turn, and it gets its turn with the next claim, together with " + together
+	return ", " + before + ", and it gets its turn with the next claim, together with " + together
 }
 
 // atMost is how many there are, with a verb: "no job is", "1 job of its key is", "more than 10,000 jobs are".

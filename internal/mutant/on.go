@@ -40,6 +40,7 @@ const (
 	keyNotCounted     = "key-not-counted"     // a claim forgets what a partition key holds
 	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
+	keyRateForgotten  = "key-rate-forgotten"  // a claim forgets what a partition key has used of its rate
 	// A program's own end is stored whatever token it has: the lab changes the function.
 	ownUnfenced = "own-end-without-token"
 	// Faults of jobs that wait for others, also in functions that the lab changes.
@@ -87,6 +88,7 @@ const (
 				from jobq.queue q left join jobq.lease l on l.queue = q.name where q.name = $1 group by q.max_running
 		)` + admitted
 	admittedForgetful = "with forgotten as (update jobq.lane l set held_leases = '{}', held_slots = '{}', full_limit = null, turn = coalesce(l.turn, nextval('jobq.lane_turn_seq')) where l.queue = $1 and l.key <> '')\n" + admitCall
+	admittedUnrated   = "with forgotten as (update jobq.lane l set rate_ready_at = null, throttled_until = null, turn = coalesce(l.turn, nextval('jobq.lane_turn_seq')) where l.queue = $1 and l.key <> '')\n" + admitCall
 	admittedUncounted = "with c as materialized (select $2::integer as admitted where $1::text is not null)" + admitted
 )
 
@@ -148,6 +150,7 @@ var changes = map[string][]change{
 	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
 	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
 	keyNotCounted:     {{"QueueAdmit", admitCall, admittedForgetful}},
+	keyRateForgotten:  {{"QueueAdmit", admitCall, admittedUnrated}},
 	limitCountedEarly: {{"QueueAdmit", admitCall, admittedEarly}},
 	rateNotCharged:    {{"QueueCharge", "select jobq.queue_charge($1, $2::integer)", "select 1 where $1::text = '' and $2::integer < 0"}},
 	endTwice:          {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},

@@ -321,6 +321,10 @@ create table jobq.queue (
   rate_jobs        integer,
   rate_period      interval,
   rate_burst       integer,
+  -- The same for the jobs of each partition key: see lane_claim.
+  key_rate_jobs    integer,
+  key_rate_period  interval,
+  key_rate_burst   integer,
   -- How long the first job of a priority waits before the priority has its turns among
   -- more urgent ones; 0: for ever. See LineAged.
   age_after        interval    not null default jobq.age_after_default(),
@@ -349,6 +353,11 @@ create table jobq.queue (
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
   constraint "rate_burst must be 1 to 1000000" check (rate_burst between 1 and 1000000),
   constraint "rate_burst needs rate_jobs" check (rate_burst is null or rate_jobs is not null),
+  constraint "key_rate_jobs must be 1 to 1000000" check (key_rate_jobs between 1 and 1000000),
+  constraint "key_rate_period must be 1 second to 30 days" check (key_rate_period between interval '1 s' and interval '30 days'),
+  constraint "key_rate_jobs and key_rate_period come together" check ((key_rate_jobs is null) = (key_rate_period is null)),
+  constraint "key_rate_burst must be 1 to 1000000" check (key_rate_burst between 1 and 1000000),
+  constraint "key_rate_burst needs key_rate_jobs" check (key_rate_burst is null or key_rate_jobs is not null),
   constraint "age_after must be 0 to 30 days" check (age_after between interval '0' and interval '30 days')
 );
 
@@ -395,6 +404,16 @@ create table jobq.throttle (
 --
 -- What it holds was taken, and may have ended since: what runs is what the leases say. Without a key_limit lanes hold
 -- nothing, and a key of which nothing waits has none.
+--
+-- With a rate of the keys, rate_ready_at is for the key what ready_at of throttle is for a queue. A key that has used up its burst
+-- while jobs of it wait is neither ready nor full, but throttled: no claim looks at it before throttled_until. One of which
+-- nothing waits keeps its lane until rate_ready_at: without it, the key would have its whole burst again. With a
+-- rate of 1/s and a burst of 2, at 12:00:00:
+--
+--   key  turn  rate_ready_at  throttled_until
+--   a      19  12:00:01                        one more may start at once
+--   b          12:00:02       12:00:01         throttled: two have started, and more wait
+--   c          12:00:02                        two have started, and no more wait
 create table jobq.lane (
   queue       text       not null,
   key         text       not null,
@@ -405,12 +424,23 @@ create table jobq.lane (
   held_slots  smallint[] not null default '{}',
   looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
   unheld      bigint, -- of the row '': what runs of leases after this one may not be held by its lane, since there was no key_limit; null: all is
+  rate_ready_at   timestamptz, -- null: nothing of the rate is used
+  rate_step_us    bigint, -- of the rate when it was written, with its burst
+  rate_burst      integer,
+  throttled_until timestamptz,
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
+  due         integer, -- so many jobs are left of a turn that it has begun, where its key has a weight: see key_weight
+  due_turn    bigint, -- which it gets back, since it was full before the turn was over
   constraint lane_pkey primary key (queue, key),
-  constraint "a lane is ready, full or neither" check (turn is null or full_limit is null)
+  constraint "a lane is ready, full, throttled or neither" check (num_nonnulls(turn, full_limit, throttled_until) <= 1)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 create index lane_turn_idx on jobq.lane (queue, turn) where turn is not null;
 create index lane_full_idx on jobq.lane (queue, full_limit, looked_at) where full_limit is not null;
+-- The throttled ones: those that are due, and those whose rate was another one.
+create index lane_throttled_idx on jobq.lane (queue, rate_step_us, rate_burst, throttled_until) where throttled_until is not null;
+-- Those of which nothing waits or runs, to be deleted when nothing of their rate is used any more.
+create index lane_spent_idx on jobq.lane (queue, rate_ready_at)
+  where turn is null and full_limit is null and throttled_until is null and rate_ready_at is not null and held_leases = '{}';
 create sequence jobq.lane_turn_seq as bigint;
 
 -- The job of each key that was claimed last, of queues with a key_order: it is the key's head until it is over, whatever
@@ -447,6 +477,21 @@ create table jobq.paused_key (
 );
 -- For jobq doctor, which names those that are paused for long.
 create index paused_key_paused_at_idx on jobq.paused_key (paused_at);
+
+-- The partition keys whose turns are longer than those of others, which have a weight of 1 and no row. A table of its own, since a
+-- weight outlives the key's jobs, and its lane.
+--
+-- Example: of the keys a (weight 3) and b, many jobs wait. Claims of one job each get a a a b a a a b; after the first of these, the
+-- lane of a keeps its turn, with due 2. A claim of 10 jobs gets 8 of a and 2 of b: two turns of each, and two jobs of the third turn of a.
+create table jobq.key_weight (
+  queue  text     not null,
+  key    text     not null,
+  weight smallint not null,
+  constraint key_weight_pkey primary key (queue, key),
+  constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
+  constraint "partition_key must be 1 to 255 characters" check (char_length(key) between 1 and 255),
+  constraint "weight must be 2 to 100" check (weight between 2 and 100)
+);
 
 -- One row per worker process.
 create table jobq.worker (

@@ -1410,17 +1410,19 @@ create function jobq.rate_step_us(rate_jobs integer, rate_period interval) retur
   language sql immutable parallel safe
   return ceil(extract(epoch from rate_period) * 1000000 / rate_jobs)::bigint;
 
--- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of
--- that step and burst: never before the moment. What was used of an earlier rate counts
--- in jobs: with 5 jobs used ahead at 1 s each, and a rate of 100 ms a job since, it is
--- 500 ms from now.
+-- rate_ready_at is what was used of a rate of one step, up to ready_at, at a moment and for a rate of this step and burst: never
+-- before the moment. What was used of an earlier rate counts in jobs: with 5 jobs used ahead at 1 s each, and a rate of
+-- 100 ms a job since, it is 500 ms from now.
+create function jobq.rate_ready_at(ready_at timestamptz, was_step_us bigint, step_us bigint, burst integer, at timestamptz) returns timestamptz
+  language sql stable parallel safe
+  return at + greatest(least(ceil(extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us), burst * step_us::numeric), 0) * interval '1 us';
+
+-- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of that step and burst: see rate_ready_at.
 create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable
   as $$
     select coalesce((
-      select at + greatest(least(
-          ceil(extract(epoch from t.ready_at - at) * 1000000 * throttle_ready_at.step_us / t.step_us), burst * throttle_ready_at.step_us::numeric), 0)
-          * interval '1 us'
+      select jobq.rate_ready_at(t.ready_at, t.step_us, throttle_ready_at.step_us, throttle_ready_at.burst, throttle_ready_at.at)
         from jobq.throttle t
         where t.queue = of_queue
         order by t.number desc
@@ -1441,6 +1443,23 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
       where throttled_until.rate_jobs is not null
   $$;
 
+-- key_throttled_until is when a partition key of a queue with this rate of its keys may start its next job, null when it may do so
+-- now. Needs lane_pkey only.
+create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
+  language sql stable
+  as $$
+    select nullif(greatest(jobq.rate_ready_at(l.rate_ready_at, l.rate_step_us, r.step_us, r.burst, r.at) - (r.burst - 1) * r.step_us * interval '1 us', r.at), r.at)
+      from (
+        select jobq.rate_step_us(key_throttled_until.rate_jobs, key_throttled_until.rate_period) as step_us,
+            coalesce(key_throttled_until.rate_burst, jobq.rate_burst_default(key_throttled_until.rate_jobs, key_throttled_until.rate_period)) as burst,
+            statement_timestamp() as at
+      ) r
+      cross join lateral (
+        select x.rate_ready_at, x.rate_step_us from jobq.lane x
+          where key_throttled_until.rate_jobs is not null and x.queue = of_queue and x.key = of_key and x.rate_ready_at is not null limit 1
+      ) l
+  $$;
+
 -- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
 -- claim of a thousand jobs has it.
 create function jobq.queue_turn(turn bigint, shared boolean) returns boolean
@@ -1459,13 +1478,17 @@ end $$;
 
 -- turn_shareable says whether claims of a queue may go on beside one another: it has partition keys, two hundred of which are ready, and
 -- there is nothing to do that one claim alone may do: keep to a limit or a rate, and make lanes ready or not ready that it does not
--- take from. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey and queue_pkey only.
+-- take from; and none of its keys has a weight. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey
+-- and queue_pkey only.
 create function jobq.turn_shareable(of_queue text) returns boolean
   language plpgsql stable
   as $$
 begin
   return exists (select from jobq.lane x where x.queue = of_queue and x.key = '' and x.unheld is not null)
-    and not exists (select from jobq.queue q where q.name = of_queue and (q.max_running is not null or q.rate_jobs is not null or q.key_limit is not null))
+    and not exists (select from jobq.queue q where q.name = of_queue
+      and (q.max_running is not null or q.rate_jobs is not null or q.key_limit is not null or q.key_rate_jobs is not null))
+    and (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is null
+    and (select x.rate_step_us from jobq.lane x where x.queue = of_queue and x.throttled_until is not null order by x.rate_step_us limit 1) is null
     and (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is null
     and (select x.full_limit from jobq.lane x where x.queue = of_queue and x.full_limit is not null order by x.full_limit limit 1) is null
     and (select count(*) from (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit 200) x) = 200;
@@ -1648,9 +1671,10 @@ begin
       returning h.key
   ), stopped as (
     update jobq.lane l
-      set turn = null, full_limit = null
+      set turn = null, full_limit = null, throttled_until = null, due = null, due_turn = null
       where l.ctid = any(array(
-        select (select x.ctid from jobq.lane x where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null) limit 1)
+        select (select x.ctid from jobq.lane x
+            where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null or x.throttled_until is not null) limit 1)
           from (select e.key from eaten e group by e.key) k
           -- It may go on already.
           where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = k.key limit 1) is not null))
@@ -1660,7 +1684,7 @@ begin
 end $$;
 
 -- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
--- paused keys. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
+-- paused keys, and throttled ones. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
 -- before the claim ends. Only who has its turn in the queue may call it. If that is shared, it leaves the hints of keys whose lanes another claim
 -- has locked: that may have looked at the key before the hint came. hints are those that it has looked at. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
 create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean, shared boolean)
@@ -1698,30 +1722,30 @@ begin
         select of_queue, n.key, n.turn, n.turn
           from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
         on conflict on constraint lane_pkey do update
-          set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
-          where l.turn is null or l.looks <> '{}'
-        returning l.key, l.turn = l.hinted as readied
+          set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
+          where l.turn is null and l.throttled_until is null or l.looks <> '{}'
+        returning l.key, l.turn in (l.hinted, l.due_turn) as readied
     )
     select (select count(*) from found)::integer, (select max(f.id) from found f), array(select h.key from hinted h where h.readied),
       array(select k.key from k where not k.known and lane_eat.apart);
 end $$;
 
--- lane_pick locks jobs for lane_claim: of the keys, in their order, up to share of each, and no more than
--- wanted of all. It looks at one job more than share of each key, and never past jobs of other
+-- lane_pick locks jobs for lane_claim: of the keys, in their order, up to its share of each, and no more than
+-- wanted of all. It looks at one job more than the share of each key, and never past jobs of other
 -- kinds: it ends before the first key that has such, which is mixed then.
 --
 -- It has looked at so many of the keys (visited). These are among the places of the keys in the array: emptied has those
 -- of which it has left nothing, barren those that gave nothing though jobs wait, as when they are locked, and
--- served the others. Needs pending_claim_idx only.
-create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share integer, wanted integer)
-  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[])
+-- served the others. Of the last one it has taken last_taken. Needs pending_claim_idx only.
+create function jobq.lane_pick(of_queue text, keys text[], kinds text[], shares integer[], wanted integer)
+  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[], last_taken integer)
   language plpgsql
   as $$
 begin
   return query
     with walk as materialized (
-      select l.n::integer as n, w.places, cardinality(w.places) as found, coalesce(w.first_other <= lane_pick.share, false) as mixed
-        from unnest(lane_pick.keys) with ordinality as l(key, n)
+      select l.n::integer as n, l.share, w.places, cardinality(w.places) as found, coalesce(w.first_other <= l.share, false) as mixed
+        from unnest(lane_pick.keys, lane_pick.shares) with ordinality as l(key, share, n)
         cross join lateral (
           select coalesce(array_agg(x.place), '{}') as places, array_position(array_agg(x.fits), false) as first_other
             from (
@@ -1729,13 +1753,13 @@ begin
                 from jobq.pending p
                 where p.queue = of_queue and p.partition_key = l.key and p.position is not null
                 order by p.priority, p.position
-                limit lane_pick.share + 1
+                limit l.share + 1
             ) x
         ) w
     ), chosen as materialized (
-      select w.n, w.found, w.places[1 : least(w.found, lane_pick.share, lane_pick.wanted - w.before)] as places
+      select w.n, w.found, w.places[1 : least(w.found, w.share, lane_pick.wanted - w.before)] as places
         from (
-          select x.*, coalesce(sum(least(x.found, lane_pick.share)) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,
+          select x.*, coalesce(sum(least(x.found, x.share)) over (order by x.n rows between unbounded preceding and 1 preceding), 0) as before,
               bool_or(x.mixed) over (order by x.n rows unbounded preceding) as is_over
             from walk x
         ) w
@@ -1759,9 +1783,66 @@ begin
     select k.ids, k.places, r.n, exists (select from walk w where w.n = r.n + 1 and w.mixed),
         array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
         array(select l.n from lane l where l.taken = l.found order by l.n),
-        array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n)
+        array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n),
+        (select l.taken from lane l where l.n = r.n)::integer
       from locked k
       cross join (select coalesce(max(l.n), 0) as n from lane l) r;
+end $$;
+
+-- lane_weights is the sum of the weights of lanes, and of what is due of each: of the first ones with a turn behind after_turn and
+-- up to to_turn, and of these keys, which have no lane; of lanes_max at most. Needs lane_turn_idx and key_weight_pkey only.
+create function jobq.lane_weights(of_queue text, after_turn bigint, to_turn bigint, keys text[], lanes_max integer)
+  returns table (weights integer, dues integer)
+  language plpgsql
+  as $$
+begin
+  return query
+    select coalesce(sum(w.weight), 0)::integer, coalesce(sum(least(w.due, w.weight)), 0)::integer
+      from (
+        select k.due, coalesce((select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = k.key limit 1), 1)::integer as weight
+          from (
+            (select x.key, x.due from jobq.lane x
+              where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_weights.to_turn order by x.turn limit lanes_max)
+            union all
+            select f.key, null from unnest(lane_weights.keys) as f(key)
+            limit lane_weights.lanes_max
+          ) k
+      ) w;
+end $$;
+
+-- lane_shares is what a claim of so many jobs takes of each key, where some have weights: see lane_claim. Also what is due of each in the turn
+-- that it has; and what is left of its next turn once it has given its share: 0 when it goes to the back, null when that has not begun.
+-- turns_at_once is as in lane_claim. Needs key_weight_pkey and lane_pkey only.
+create function jobq.lane_shares(of_queue text, keys text[], wanted integer, turns_at_once text)
+  returns table (shares integer[], dues integer[], lefts integer[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with own as materialized (
+      select w.n, w.weight, least(w.due, w.weight) as due
+        from (
+          select k.n,
+              coalesce((select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = k.key limit 1), 1)::integer as weight,
+              (select x.due from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) as due
+            from unnest(lane_shares.keys) with ordinality as k(key, n)
+        ) w
+    ), over as materialized ( -- what the claim takes beyond the turns that the keys have
+      select greatest(lane_shares.wanted - sum(o.due), 0)::integer as jobs, sum(o.weight)::integer as weights from own o
+    ), part as materialized (
+      select o.n, o.due, o.weight, v.jobs > 0 and turns_at_once = 'all' as laps,
+          case
+            when v.jobs = 0 or turns_at_once = 'one' then 0
+            when turns_at_once = 'all' then v.jobs / v.weights
+            else ceil(lane_shares.wanted::float8 / v.weights)::integer - 1
+          end * o.weight as more,
+          least(greatest(v.jobs % v.weights - (sum(o.weight) over (order by o.n) - o.weight), 0), o.weight)::integer as begun
+        from own o
+        cross join over v
+    )
+    select array_agg(p.due + p.more + case when p.laps then p.begun else 0 end order by p.n), array_agg(p.due order by p.n),
+        array_agg(case when not p.laps then 0 when p.begun > 0 then p.weight - p.begun end order by p.n)
+      from part p;
 end $$;
 
 -- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
@@ -1804,6 +1885,45 @@ begin
   return ends is null;
 end $$;
 
+-- rate_again_at is when a key whose rate has been used up to ready_at is worth another look: when its next job may start, or at
+-- a fast rate, when half of its burst may or what starts in 10 ms, so that claims are fewer.
+create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst integer) returns timestamptz
+  language sql stable parallel safe
+  return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
+
+-- lane_due makes lanes ready that are throttled no more: up to lanes_max of those whose time has come, with a rate of that step and
+-- burst, 0 for none; and as many whose rate was a slower, and a faster one, so that what they have used counts for the new one.
+-- It says how many. And it deletes up to lanes_max of those of which nothing waits, runs, or is used of the
+-- rate. Only who has its turn in the queue may call it. Needs lane_throttled_idx and lane_spent_idx only.
+create function jobq.lane_due(of_queue text, step_us bigint, burst integer, lanes_max integer) returns integer
+  language plpgsql
+  as $$
+declare
+  at constant timestamptz := clock_timestamp();
+  due integer;
+begin
+  update jobq.lane l
+    set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), throttled_until = null
+    where l.ctid = any(
+      array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and x.rate_step_us = lane_due.step_us and x.rate_burst = lane_due.burst and x.throttled_until <= at
+        order by x.throttled_until limit lanes_max)
+      || array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and (x.rate_step_us, x.rate_burst) < (lane_due.step_us, lane_due.burst) and x.throttled_until is not null
+        order by x.rate_step_us, x.rate_burst, x.throttled_until limit lanes_max)
+      || array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and (x.rate_step_us, x.rate_burst) > (lane_due.step_us, lane_due.burst) and x.throttled_until is not null
+        order by x.rate_step_us, x.rate_burst, x.throttled_until limit lanes_max));
+  get diagnostics due = row_count;
+  delete from jobq.lane l
+    where l.ctid = any(array(
+      select x.ctid from jobq.lane x
+        where x.queue = of_queue and x.turn is null and x.full_limit is null and x.throttled_until is null and x.held_leases = '{}'
+          and x.rate_ready_at <= case when lane_due.step_us > 0 then at else 'infinity' end
+        order by x.rate_ready_at limit lanes_max));
+  return due;
+end $$;
+
 -- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
 -- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
 -- left. It takes nothing when queue_admit was told that another claim has its turn.
@@ -1823,18 +1943,28 @@ end $$;
 -- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
 -- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
 --
+-- Where some keys have a weight (key_weight), a turn of a key is so many jobs. One that has given fewer keeps its turn, and the rest is due; if
+-- it is full before that, it gets the turn back when it is ready again. How many turns a claim takes at once of each lane (turns_at_once):
+-- all that it can, one after the other and each as far as it comes, if it looks at all ready lanes; so it does not matter in how many
+-- claims jobs are taken. One, if it looks at the last ones of a pass: the next pass takes more. Many, if there are more lanes
+-- than it looks at: as many of each as it needs for its jobs, and the last lane may get less.
+--
 -- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
 -- a claim costs as much as the lanes it takes from, however many are full. It looks again at
 -- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
 -- which nothing runs, is deleted. The lane of a paused key is neither ready nor full: no claim looks at it until the key goes on.
 --
+-- Where the queue has a rate of its keys, it takes no more of each than that leaves at the moment of the claim, and moves the lane's
+-- rate_ready_at on. A key that is throttled leaves the ring: it costs claims nothing until lane_due finds that its time has
+-- come. LaneMore says in how many milliseconds the next one is due, for the worker's timer.
+--
 -- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
 -- head. A key whose head waits for its retry is left as if it were full.
 --
--- Without a limit it takes from up to fifty lanes at a time (lane_pick), of a thousand at most, and a key that a hint
+-- Without a limit it takes from up to fifty lanes at a time (lane_pick; a hundred where some have weights), of a thousand at most, and a key that a hint
 -- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
--- one; and so it does from the first on that has jobs of other kinds before its share is whole.
+-- one, as with a rate of the keys; and so it does from the first on that has jobs of other kinds before its share is whole.
 -- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
 -- since they did.
@@ -1845,13 +1975,14 @@ end $$;
 --
 -- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
--- may have slots for it, or its kinds.
+-- may have slots for it, or its kinds. So it does if the end of a job has made room in a key that is throttled now: they were not
+-- told of it when they looked last, and are to learn when it may go on.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another. Claims that share
 -- their turn (queue_admit) lock the lanes that they take from, pass by those that others have locked, and leave the hints of these; one of them
 -- at a time takes hints away, since a key without a lane cannot be locked. Such a claim always says that another one would find
 -- more. If it has not found all that it was to take, its worker's next claim has a turn of its own: that one misses nothing.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1877,6 +2008,13 @@ declare
   wanted integer; -- how many of these to take
   q record;
   key_limit integer;
+  each_key boolean; -- keys have a limit or a rate: they are looked at one by one
+  key_step bigint; -- of the rate of each key, in microseconds
+  key_burst integer;
+  rate_free integer; -- what the rate leaves of the lane
+  throttled boolean; -- some lanes are, perhaps by a rate of before
+  due integer := 0; -- lanes that are so no more
+  wait_ms bigint; -- until the next one is; null: none is throttled
   unheld bigint;
   pauses boolean; -- of keys, since the last claim
   kinds text[]; -- that are not paused
@@ -1907,6 +2045,23 @@ declare
   lanes integer; -- that share what is left
   lane record;
   share integer;
+  weighted boolean; -- some keys of the queue have a weight
+  turns_at_once text; -- of each lane, where some keys have a weight: one, many or all
+  all_weights integer; -- of the lanes that share what is left
+  all_dues integer; -- what is left of the turns that these have begun, or are to begin; null: more than wanted
+  own_weight integer;
+  own_due integer;
+  beyond boolean := false; -- it takes all turns that lanes have, and more
+  begun integer; -- so many jobs of the turn after it are in the share
+  left_due integer := 0; -- of the lane's turn: 0 when it goes to the back, null when its next one has not begun
+  split_shares integer[]; -- of lane_shares
+  split_dues integer[];
+  split_lefts integer[];
+  n_begun integer; -- the place among keys of one that has begun a turn, and keeps it
+  kept_places tid[] := '{}'; -- of lanes that keep their turns, which they have not begun
+  due_key text; -- which has begun a turn, and keeps it
+  due_left integer;
+  in_order boolean;
   free integer; -- what the limit leaves of the lane
   place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
   stop record;
@@ -1928,9 +2083,13 @@ begin
   if room is null then
     return;
   end if;
-  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null into unheld, pauses
+  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null,
+      (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is not null,
+      (select t.rate_step_us from jobq.lane t where t.queue = of_queue and t.throttled_until is not null order by t.rate_step_us limit 1) is not null
+    into unheld, pauses, weighted, throttled
     from jobq.lane x where x.queue = of_queue and x.key = '';
-  if shared and (pauses or unheld is null or exists (select from jobq.queue x where x.name = of_queue and x.key_limit is not null)) then
+  if shared and (pauses or unheld is null or weighted or throttled
+      or exists (select from jobq.queue x where x.name = of_queue and (x.key_limit is not null or x.key_rate_jobs is not null))) then
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true); -- it is for a claim with a turn of its own
     return;
   end if;
@@ -1941,18 +2100,26 @@ begin
     end if;
     unheld := 0;
     pauses := true;
+    weighted := exists (select from jobq.key_weight w where w.queue = of_queue);
+    throttled := true;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
+  select x.key_limit, x.key_order, x.paused_at is not null as paused, x.key_rate_jobs, x.key_rate_period, x.key_rate_burst
+    into q from jobq.queue x where x.name = of_queue;
   if q.paused then
     return;
   end if;
   key_limit := q.key_limit;
-  if key_limit is null then
+  each_key := key_limit is not null or q.key_rate_jobs is not null;
+  if q.key_rate_jobs is not null then
+    key_step := jobq.rate_step_us(q.key_rate_jobs, q.key_rate_period);
+    key_burst := coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period));
+  end if;
+  if not each_key and not weighted then
     lanes_max := 50;
   end if;
   if pauses and not jobq.lane_pause(of_queue) then -- the next call goes on
-    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, (key_limit is not null)::integer]::text, true);
+    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, each_key::integer]::text, true);
     return;
   end if;
   if key_limit is null and unheld is null then
@@ -1961,12 +2128,12 @@ begin
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
     return;
   end if;
-  if key_limit is not null then
+  if each_key then
     eat_max := hints_max;
   end if;
   select 0 as hints, null::bigint as last_hint, '{}'::text[] as readied, '{}'::text[] as fresh into eaten;
   while not shared or pg_try_advisory_xact_lock(hashtextextended('jobq.hints.' || of_queue, 0)) loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0, shared) e;
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, not each_key and from_turn = 0, shared) e;
     last_hint := coalesce(eaten.last_hint, last_hint);
     hints := hints + eaten.hints;
     readied := readied || eaten.readied;
@@ -1975,7 +2142,7 @@ begin
   end loop;
   if not shared then
     update jobq.lane l
-      set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+      set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
       where l.ctid = any(
         array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
           order by x.full_limit limit lanes_max)
@@ -1983,9 +2150,19 @@ begin
           order by x.full_limit limit lanes_max));
     get diagnostics changed = row_count;
   end if;
+  if throttled or key_step is not null then
+    due := jobq.lane_due(of_queue, coalesce(key_step, 0), coalesce(key_burst, 0), lanes_max);
+    changed := changed + due;
+  end if;
 
   lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
     select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
+  if weighted then
+    turns_at_once := case when lanes = lanes_max then 'many' when from_turn = 0 then 'all' else 'one' end;
+    if with_plain or room > lanes then
+      select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, from_turn, 9223372036854775807, fresh, lanes_max) w;
+    end if;
+  end if;
   if key_limit is not null then
     update jobq.lane l
       set looked_at = statement_timestamp()
@@ -1994,7 +2171,7 @@ begin
           and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
     if found then
       update jobq.lane l
-        set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+        set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
         where l.ctid = any(
           array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
             and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
@@ -2007,12 +2184,12 @@ begin
   else
     again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
   end if;
-  again := again
+  again := again or due >= lanes_max
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
   if with_plain and lanes > 0 then
-    wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
+    wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
     where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
@@ -2020,7 +2197,7 @@ begin
   claimed := clock_timestamp();
   lease := jobq.lease_id_next();
 
-  one_by_one := key_limit is not null;
+  one_by_one := each_key;
   while not one_by_one and wanted > 0 and lanes_left > 0 loop
     -- Each gives a job, but for those that are empty; and the others as many as those before.
     lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
@@ -2057,11 +2234,32 @@ begin
     turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
     exit when keys = '{}';
     share := ceil(wanted::float8 / cardinality(keys));
+    if weighted then
+      select s.shares, s.dues, s.lefts into split_shares, split_dues, split_lefts
+        from jobq.lane_shares(of_queue, keys, wanted,
+          case when cardinality(keys) = lanes or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end) s;
+    end if;
     if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
       keys := keys[1 : array_position(turns, batch.walked) - 1];
     end if;
-    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren into picked
-      from jobq.lane_pick(of_queue, keys, kinds, share, wanted) p;
+    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren, p.last_taken into picked
+      from jobq.lane_pick(of_queue, keys, kinds,
+        case when weighted then split_shares[1 : cardinality(keys)] else array_fill(share, array[cardinality(keys)]) end, wanted) p;
+    if weighted then
+      if cardinality(picked.ids) = wanted and split_lefts[picked.visited] = 0 then -- it may have given less than its share
+        split_lefts[picked.visited] := greatest(split_dues[picked.visited] - picked.last_taken, 0);
+      end if;
+      kept := kept || array(select keys[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_turns := kept_turns || array(select turns[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_places := kept_places || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned and split_lefts[n] is null);
+      n_begun := (select n from unnest(picked.served) n where split_lefts[n] > 0 limit 1);
+      if n_begun is not null then
+        due_key := keys[n_begun];
+        due_left := split_lefts[n_begun];
+      end if;
+      again := again or picked.served <> '{}';
+      picked.served := array(select n from unnest(picked.served) n where split_lefts[n] = 0);
+    end if;
     ids := ids || picked.ids;
     places := places || picked.places;
     served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
@@ -2087,13 +2285,26 @@ begin
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
   again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
   if served_lanes <> '{}' then
-    update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
+    in_order := weighted and cardinality(served_lanes) <= lanes_max; -- some may have had more turns than those behind them
+    if in_order then
+      turns := array(select nextval('jobq.lane_turn_seq') from generate_series(1, cardinality(served_lanes)));
+    end if;
+    update jobq.lane x
+      set turn = case when in_order then turns[array_position(served_lanes, x.ctid)] else nextval('jobq.lane_turn_seq') end,
+        due = null, due_turn = null
+      where x.ctid = any(served_lanes);
+  end if;
+  if kept_places <> '{}' then
+    update jobq.lane x set due = null, due_turn = null where x.ctid = any(kept_places) and x.due is not null;
   end if;
   if served <> '{}' or kept <> '{}' then
     insert into jobq.lane (queue, key, turn)
       select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
       union all
       select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
+  end if;
+  if due_key is not null then
+    update jobq.lane x set due = due_left, due_turn = null where x.queue = of_queue and x.key = due_key;
   end if;
   many := not one_by_one and not each_job;
   if each_job then
@@ -2105,14 +2316,20 @@ begin
   end if;
 
   if one_by_one and wanted > 0 and to_turn > looked then
-    if key_limit is null then
+    if not each_key then
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
+      if weighted then
+        turns_at_once := case when lanes = lanes_max or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end;
+        select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, looked, to_turn, '{}', lanes_max) w where wanted > lanes;
+      end if;
     end if;
     unlocked := array(select x.key from jobq.lane x where shared and x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
       order by x.turn limit lanes_max for update skip locked);
     for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
+          x.rate_ready_at, x.rate_step_us, x.due,
+          case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
         from jobq.lane x
         where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn and (not shared or x.key = any(unlocked))
         order by x.turn
@@ -2120,7 +2337,26 @@ begin
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
-      share := ceil(wanted::float8 / greatest(lanes, 1));
+      if weighted then
+        own_weight := coalesce(lane.weight, 1);
+        own_due := least(lane.due, own_weight);
+        if all_dues is not null then -- and some have come since they were counted
+          all_weights := greatest(all_weights, own_weight);
+          all_dues := greatest(all_dues, own_due);
+        end if;
+        beyond := beyond or turns_at_once = 'all' and coalesce(wanted > all_dues, false);
+        begun := case when beyond then least(greatest(wanted - all_dues, 0) % all_weights, own_weight) else 0 end;
+        share := own_due + begun + own_weight * case
+          when coalesce(wanted <= all_dues, true) or turns_at_once = 'one' then 0
+          when turns_at_once = 'all' then (wanted - all_dues) / all_weights
+          else ceil(wanted::float8 / all_weights)::integer - 1 end;
+        share := least(share, wanted);
+        left_due := case when beyond then nullif(own_weight - begun, own_weight) else greatest(own_due - share, 0) end;
+        all_weights := all_weights - own_weight;
+        all_dues := all_dues - own_due;
+      else
+        share := ceil(wanted::float8 / greatest(lanes, 1));
+      end if;
       if key_limit is not null then
         select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
           from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
@@ -2134,7 +2370,13 @@ begin
       if free < 0 then -- it was lowered
         free := 0;
       end if;
-      if q.key_order is not null and free > 0 then
+      if key_step is null then
+        lane.rate_ready_at := null; -- an earlier rate's
+      else
+        lane.rate_ready_at := jobq.rate_ready_at(coalesce(lane.rate_ready_at, claimed), coalesce(lane.rate_step_us, key_step), key_step, key_burst, claimed);
+        rate_free := floor(key_burst - extract(epoch from lane.rate_ready_at - claimed) * 1000000 / key_step);
+      end if;
+      if q.key_order is not null and free > 0 and rate_free is distinct from 0 then
         select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
       else
         place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
@@ -2154,7 +2396,7 @@ begin
                 for update skip locked
             ) c
             where w.kind = any(kinds)
-            limit least(share, free)
+            limit least(share, free, rate_free)
         )
         select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       end if;
@@ -2178,7 +2420,7 @@ begin
         insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
           on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
       end if;
-      if q.key_order is null and taken < least(share, free) then
+      if q.key_order is null and taken < least(share, free, rate_free) then
         select p.priority, p.position into stop
           from jobq.pending p
           where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
@@ -2199,15 +2441,34 @@ begin
           lane.looks := jsonb_build_object(kinds_id, lane.looks -> kinds_id);
         end if;
       end if;
-      if taken = free then
+      if key_step is not null and taken > 0 then
+        lane.rate_ready_at := lane.rate_ready_at + taken * key_step * interval '1 us';
+        update jobq.lane x set rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst
+          where x.queue = of_queue and x.key = lane.key;
+      end if;
+      if taken = rate_free and exists (
+          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         update jobq.lane x
-          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          set turn = null, throttled_until = jobq.rate_again_at(lane.rate_ready_at, key_step, key_burst),
+            rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
+            held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
+            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+          where x.queue = of_queue and x.key = lane.key;
+      elsif taken = free then
+        update jobq.lane x
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
+            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
-          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          update jobq.lane x
+            set turn = case when left_due = 0 or taken < share then nextval('jobq.lane_turn_seq') else lane.turn end,
+              due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
+              held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
@@ -2216,7 +2477,7 @@ begin
               where x.queue = of_queue and x.key = lane.key;
           end if;
         end if;
-      elsif lane.held_leases = '{}' then
+      elsif lane.held_leases = '{}' and (lane.rate_ready_at > claimed) is not true then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
         if q.key_order is not null then
           -- One that somebody has just edited to run later waits, and keeps its key.
@@ -2224,7 +2485,7 @@ begin
             and not exists (select from jobq.pending p where p.id = h.job_id);
         end if;
       else
-        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
+        update jobq.lane x set turn = null, due = null, due_turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
       end if;
       wanted := wanted - taken;
@@ -2241,12 +2502,19 @@ begin
   else
     barren := 0; -- the pass is over
   end if;
+  if key_step is not null then
+    select greatest(ceil(extract(epoch from x.throttled_until - clock_timestamp()) * 1000), 1) into wait_ms
+      from jobq.lane x
+      where x.queue = of_queue and x.rate_step_us = key_step and x.rate_burst = key_burst and x.throttled_until is not null
+      order by x.throttled_until limit 1;
+  end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, each_key::integer, wait_ms]::text, true);
   if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and (served <> '{}' or kept <> '{}' or exists (
         select from unnest(readied) as r(key)
-          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key and x.turn is not null limit 1) x)) then
+          cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key
+            and (x.turn is not null or key_limit is not null and x.throttled_until is not null) limit 1) x)) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
@@ -2348,9 +2616,9 @@ begin
       select last_queue, k.key, k.turn, k.turn
         from (select p.key, nextval('jobq.lane_turn_seq') as turn from due p) k
       on conflict on constraint lane_pkey do update
-        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
-        where l.turn is null or l.looks <> '{}'
-      returning l.turn = l.hinted as readied
+        set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
+        where l.turn is null and l.throttled_until is null or l.looks <> '{}'
+      returning l.turn in (l.hinted, l.due_turn) as readied
   )
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
     from (select count(*) as hints, max(e.id) as last from eaten e) e;
@@ -2361,7 +2629,8 @@ begin
     perform jobq.wake('work', last_queue);
   end if;
   with looked as materialized (
-    select x.key, x.held_leases, x.held_slots from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
+    select x.key, x.held_leases, x.held_slots, x.rate_ready_at
+      from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
   ), over as materialized (
     select k.key
       from looked k
@@ -2376,6 +2645,8 @@ begin
             cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x -- the limit keeps it a lookup
             limit 1
         ) is null
+        -- Else the key would have its whole burst again.
+        and (k.rate_ready_at > statement_timestamp() and exists (select from jobq.queue q where q.name = last_queue and q.key_rate_jobs is not null)) is not true
   ), gone as (
     delete from jobq.lane l where l.queue = last_queue and l.key = any(array(select o.key from over o))
   )
@@ -2570,7 +2841,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

@@ -11,6 +11,7 @@ drop function jobq.export_first();
 drop function jobq.act_settings(text, interval, integer, text, boolean, date);
 drop function jobq.kinds_crashed(text[], timestamptz[], text);
 drop function jobq.act_key(text, text, text, text, text);
+drop function jobq.act_key_weight(text, text, text, integer, text);
 drop function jobq.act_kind(text, text, text, text);
 drop function jobq.act_queue_set(text, text, jsonb, text);
 drop function jobq.act_queue(text, text, text, text);

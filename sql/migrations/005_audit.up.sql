@@ -20,11 +20,11 @@ create table jobq.audit (
   action       text        not null,
   target       text,        -- the filter, the queue, the kind, the worker or the schedule
   note         text,
-  change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns; of a key: which
-  replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise; of what goes on: why it was paused
+  change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns; of a key: which, and its weight
+  replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise; of a key: its weight; of what goes on: why it was paused
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export', 'undo',
-    'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
+    'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -703,6 +703,54 @@ begin
   return next;
 end $$;
 
+-- act_key_weight gives a partition key of a queue a weight, from the next claim on; 1 is that of a key which has none. It
+-- returns the audit row's id, or null when that was its weight; and whether a job of the key is in the line now. A key of which nobody
+-- knows yet can have one.
+create function jobq.act_key_weight(actor text, queue text, key text, weight integer, note text)
+  returns table (audit bigint, has_jobs boolean)
+  language plpgsql
+  as $$
+declare
+  was integer;
+  problem text := case
+    when actor is null or char_length(actor) not between 1 and 255 then
+      format('actor must be 1 to 255 characters, not %s', coalesce(char_length(actor)::text, 'null'))
+    when queue is null or char_length(queue) not between 1 and 128 then
+      format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
+    when key is null or char_length(key) not between 1 and 255 then
+      format('partition_key must be 1 to 255 characters, not %s', coalesce(char_length(key)::text, 'null'))
+    when weight is null or weight not between 1 and 100 then
+      format('weight must be 1 to 100, not %s', coalesce(weight::text, 'null'))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  loop -- until it is known what the weight was: somebody may take it away meanwhile
+    select w.weight into was from jobq.key_weight w where w.queue = act_key_weight.queue and w.key = act_key_weight.key for update;
+    exit when found or act_key_weight.weight = 1;
+    insert into jobq.key_weight (queue, key, weight) values (act_key_weight.queue, act_key_weight.key, act_key_weight.weight)
+      on conflict on constraint key_weight_pkey do nothing;
+    exit when found;
+  end loop;
+  if act_key_weight.weight = 1 then
+    delete from jobq.key_weight w where w.queue = act_key_weight.queue and w.key = act_key_weight.key;
+  else
+    update jobq.key_weight w set weight = act_key_weight.weight
+      where w.queue = act_key_weight.queue and w.key = act_key_weight.key and w.weight <> act_key_weight.weight;
+  end if;
+  if act_key_weight.weight <> coalesce(was, 1) then
+    audit := jobq.audit_begin(act_key_weight.actor, 'key_weight', act_key_weight.queue, act_key_weight.note,
+      jsonb_build_object('partition_key', act_key_weight.key, 'weight', act_key_weight.weight));
+    update jobq.audit a set replaced = jsonb_build_object('weight', coalesce(was, 1)) where a.id = audit;
+  end if;
+  perform from jobq.pending p where p.queue = act_key_weight.queue and p.partition_key = act_key_weight.key and p.position is not null
+    order by p.priority, p.position limit 1;
+  has_jobs := found;
+  return next;
+end $$;
+
 -- kinds_crashed takes into account that runs of these kinds were lost, since their
 -- workers stopped responding: the run of kinds[i] was claimed at claimed[i]. A kind that
 -- has crashed workers quarantine_crashes times in a row is paused, and returned.
@@ -845,8 +893,10 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
-  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
+    'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
+    'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'age_after'];
+  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
+    'key_rate_jobs', 'key_rate_period', 'key_rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -899,14 +949,17 @@ begin
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
         max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        key_rate_jobs = wanted.key_rate_jobs, key_rate_period = wanted.key_rate_period, key_rate_burst = wanted.key_rate_burst,
         age_after = wanted.age_after
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
-  if (was.max_running, was.key_limit, was.key_order, was.rate_jobs, was.rate_period, was.rate_burst)
-      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
+  if (was.max_running, was.key_limit, was.key_order, was.rate_jobs, was.rate_period, was.rate_burst,
+        was.key_rate_jobs, was.key_rate_period, was.key_rate_burst)
+      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst,
+        wanted.key_rate_jobs, wanted.key_rate_period, wanted.key_rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
     perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
   end if;
@@ -1179,6 +1232,8 @@ begin
     perform from jobq.kind k where k.name = undone.target for update;
   elsif undone.action in ('key_pause', 'key_resume') then
     perform from jobq.paused_key k where k.queue = undone.target and k.key = undone.change ->> 'partition_key' for update;
+  elsif undone.action = 'key_weight' then
+    perform from jobq.key_weight w where w.queue = undone.target and w.key = undone.change ->> 'partition_key' for update;
   elsif undone.target is null then
     perform from jobq.setting for update; -- nobody changes them from here on
   else
@@ -1191,6 +1246,7 @@ begin
         when undone.action = 'settings' then a.action = 'settings'
         when undone.action in ('kind_pause', 'kind_resume') then a.action in ('kind_pause', 'kind_resume')
         when undone.action in ('key_pause', 'key_resume') then a.action in ('key_pause', 'key_resume') and a.change = undone.change
+        when undone.action = 'key_weight' then a.action = 'key_weight' and a.change -> 'partition_key' = undone.change -> 'partition_key'
         else a.action in ('pause', 'resume') end
     order by a.id
     limit 1;
@@ -1201,6 +1257,8 @@ begin
       when undone.action in ('key_pause', 'key_resume') then
         format('key %s of queue %s has been %s meanwhile, by action %s', undone.change ->> 'partition_key', undone.target,
           case later.action when 'key_pause' then 'paused' else 'resumed' end, later.id)
+      when undone.action = 'key_weight' then
+        format('key %s of queue %s has been given another weight meanwhile, by action %s', undone.change ->> 'partition_key', undone.target, later.id)
       when undone.target is null then format('the settings have been changed meanwhile, by action %s', later.id)
       when undone.action = 'settings' then format('the settings of queue %s have been changed meanwhile, by action %s', undone.target, later.id)
       else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
@@ -1213,6 +1271,8 @@ begin
     when 'key_pause' then perform jobq.act_key(actor, 'key_resume', undone.target, undone.change ->> 'partition_key', 'undo');
     when 'key_resume' then
       perform jobq.act_key(actor, 'key_pause', undone.target, undone.change ->> 'partition_key', coalesce(undone.replaced ->> 'pause_reason', 'undo'));
+    when 'key_weight' then
+      perform jobq.act_key_weight(actor, undone.target, undone.change ->> 'partition_key', (undone.replaced ->> 'weight')::integer, 'undo');
     when 'settings' then
       if undone.target is null then
         perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,
@@ -1271,7 +1331,7 @@ begin
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undoing.id is null then
-    if undone.action in ('pause', 'resume', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'settings') then
+    if undone.action in ('pause', 'resume', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'settings') then
       perform jobq.undo_whole(undo.actor, undone);
     elsif undone.action like 'schedule\_%' then
       perform jobq.schedule_undo(undo.actor, undone);
@@ -1359,6 +1419,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
+  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
   jobq.export_first, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

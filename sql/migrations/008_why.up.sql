@@ -83,7 +83,7 @@ create function jobq.why_before(line_queue text, line_key text, line_priority sm
         limit count_max) line
   $$;
 
--- key_held says whether a limit or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
+-- key_held says whether a limit, a rate or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
 -- found it full, and no place has become free since, or its head still keeps the others waiting. Of the places that the key holds, the ten oldest
 -- are looked up. A claim that is due looks for itself; this is for people. Needs lane_pkey, lease_pkey, and what lane_next needs.
 create function jobq.key_held(of_queue text, of_key text, key_limit integer, key_order text) returns boolean
@@ -93,8 +93,10 @@ create function jobq.key_held(of_queue text, of_key text, key_limit integer, key
 declare
   lane record;
 begin
-  select x.full_limit, x.held_leases, x.held_slots into lane from jobq.lane x where x.queue = of_queue and x.key = of_key;
-  if lane.full_limit is null then
+  select x.full_limit, x.held_leases, x.held_slots, x.throttled_until into lane from jobq.lane x where x.queue = of_queue and x.key = of_key;
+  if lane.throttled_until > statement_timestamp() then
+    return true;
+  elsif lane.full_limit is null then
     return false;
   elsif cardinality(lane.held_leases) >= key_limit then
     return not exists (
@@ -106,7 +108,7 @@ end $$;
 
 -- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form
 -- one line for each partition key and priority: of a line, the first job is the one that waits for longest, but for some that came back.
--- Keys that are paused, or that their limit or order holds, are left out.
+-- Keys that are paused, or that their limit, rate or order holds, are left out.
 --
 -- Example: a queue has jobs of two priorities without a key, and of the keys a, which is full, and b.
 --
@@ -149,7 +151,7 @@ begin
     at_priority := least_urgent;
     looked := looked + 1;
   end loop;
-  select x.key_limit, x.key_order into q from jobq.queue x where x.name = of_queue;
+  select x.key_limit, x.key_order, x.key_rate_jobs into q from jobq.queue x where x.name = of_queue;
   looked := 0;
   at_priority := 32768; -- behind the line of jobs without a key
   loop
@@ -169,7 +171,7 @@ begin
         exit when paused = paused_max;
         continue;
       end if;
-      held := q.key_limit is not null and jobq.key_held(of_queue, at_key, q.key_limit, q.key_order);
+      held := (q.key_limit is not null or q.key_rate_jobs is not null) and jobq.key_held(of_queue, at_key, q.key_limit, q.key_order);
     end if;
     at_priority := head.priority;
     looked := looked + 1;
@@ -248,8 +250,8 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
 -- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint), and of lanes whose keys were paused since then,
 -- which keep their turns until the next claim: they are not before anybody. Both numbers stop at keys_max + 1, and
--- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. Of a job without a key they are
--- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey and paused_key_pkey only.
+-- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. key_weight is that of the key, if it has one. Of a job without a key they are
+-- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and paused_key_pkey only.
 --
 -- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
@@ -264,17 +266,19 @@ declare
   hinted text[];
   pauses bigint;
   paused_before bigint;
+  facts jsonb := jsonb_build_object('partition_key', of_key);
 begin
   if of_key = '' then
     return jsonb_build_object('keys_take_turns',
       exists (select from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit 1)
       or exists (select from jobq.lane_hint h where h.queue = of_queue and h.id > 0 order by h.id limit 1));
   end if;
+  facts := facts || coalesce((select jsonb_build_object('key_weight', w.weight) from jobq.key_weight w where w.queue = of_queue and w.key = of_key), '{}');
   if own is null then
     select count(*), array_agg(distinct h.key) into hints, hinted
       from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id > 0 order by x.id limit hints_max + 1) h;
     if hints > hints_max or not coalesce(of_key = any(hinted), false) then
-      return jsonb_build_object('partition_key', of_key);
+      return facts;
     end if;
   end if;
   own := coalesce(own, 9223372036854775807);
@@ -284,9 +288,9 @@ begin
     into pauses, paused_before
     from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id < 0 order by x.id limit pauses_max + 1) h;
   if pauses > pauses_max then
-    return jsonb_build_object('partition_key', of_key);
+    return facts;
   end if;
-  return jsonb_build_object('partition_key', of_key, 'keys_before_max', keys_max,
+  return facts || jsonb_build_object('keys_before_max', keys_max,
     'keys_before', (select least(count(*) - paused_before, keys_max + 1) from (
       select from jobq.lane l
         where l.queue = of_queue and l.turn is not null and l.turn < own
@@ -329,6 +333,7 @@ declare
   head_job bigint; -- which the job has to wait for, where its key has an order
   head_waits text;
   head_until timestamptz;
+  key_throttled_until timestamptz;
   limited boolean; -- by a limit or a rate
   live bigint;
   able bigint;
@@ -448,7 +453,9 @@ begin
       where n.job_id <> why_waiting.job_id;
   end if;
   throttled_until := jobq.throttled_until(job_queue, q.rate_jobs, q.rate_period, q.rate_burst);
-  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null or throttled_until is not null;
+  key_throttled_until := jobq.key_throttled_until(job_queue, job_key, q.key_rate_jobs, q.key_rate_period, q.key_rate_burst);
+  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null
+    or throttled_until is not null or key_throttled_until is not null;
   if found_one and not limited then -- its place in the line is not what it waits for
     return;
   end if;
@@ -466,6 +473,11 @@ begin
   elsif cardinality(key_runs) >= q.key_limit then
     return query select 'key_limit', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'running', cardinality(key_runs),
       'limit', q.key_limit, 'holders', key_runs[:20], 'before', ahead, 'before_max', before_max);
+  end if;
+  if key_throttled_until is not null then
+    return query select 'key_rate', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'until', key_throttled_until,
+      'rate', jsonb_build_object('jobs', q.key_rate_jobs, 'period_ns', (extract(epoch from q.key_rate_period) * 1000000000)::bigint,
+        'burst', coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period))), 'before', ahead, 'before_max', before_max);
   end if;
   if throttled_until is not null then
     return query select 'queue_rate', jsonb_build_object('queue', job_queue, 'until', throttled_until,

@@ -154,6 +154,9 @@ comment on column jobq.queue.key_limit is 'How many of each partition key; null:
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';
 comment on column jobq.queue.rate_jobs is 'How many jobs may start in each rate_period; null: any number.';
 comment on column jobq.queue.rate_period is 'See rate_jobs.';
+comment on column jobq.queue.key_rate_jobs is 'How many jobs of each partition key may start in each key_rate_period; null: any number.';
+comment on column jobq.queue.key_rate_period is 'See key_rate_jobs.';
+comment on column jobq.queue.key_rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.age_after is 'How long the first job of a priority waits before it gets turns among more urgent ones; 0: for ever.';
 comment on column jobq.queue.paused_at is 'Since when nothing is claimed; null: it is not paused.';
@@ -175,6 +178,10 @@ comment on column jobq.paused_key.key is 'The partition key.';
 comment on column jobq.paused_key.paused_at is 'Since when no job of it is claimed.';
 comment on column jobq.paused_key.paused_by is 'Who paused it.';
 comment on column jobq.paused_key.pause_reason is 'And why.';
+comment on table jobq.key_weight is 'Partition keys of queues that have a weight other than 1. Change them with jobq.act_key_weight.';
+comment on column jobq.key_weight.queue is 'The queue.';
+comment on column jobq.key_weight.key is 'The partition key.';
+comment on column jobq.key_weight.weight is 'How many of its jobs start where one of a key without a weight does.';
 
 comment on table jobq.worker is 'Processes that run jobs: a row for each, while it lives and for a while after.';
 comment on column jobq.worker.id is 'Its name, which leases have as their owner.';
@@ -339,6 +346,7 @@ begin
         ('why', 'Why a job does not run: a row for each reason.'),
         ('act_queue_set', 'Changes settings of a queue; returns the number of the action, or null if nothing changed.'),
         ('act_kind', 'Pauses a kind, or lets it go on; returns the number of the action, or null if nothing changed.'),
+        ('act_key_weight', 'Gives a partition key of a queue a weight, 1 to 100; returns the number of the action, null if nothing changed, and whether a job of it is available.'),
         ('act_key', 'Pauses a partition key of a queue, or lets it go on; returns the number of the action, null if nothing changed, and whether a job of it is available.'),
         ('act_settings', 'Changes settings of the whole schema; returns the number of the action, or null if nothing changed.'),
         ('error_pattern', 'What errors of the same cause have in common: # for numbers, ids and addresses.'),

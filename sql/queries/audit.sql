@@ -46,6 +46,12 @@ select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sql
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
   from jobq.act_key(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.narg(note)::text) a;
 
+-- KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was nothing to do.
+-- Needs key_weight_pkey and pending_claim_idx.
+-- name: KeyWeightAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
+  from jobq.act_key_weight(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.arg(weight)::integer, null) a;
+
 -- QueueKnown says whether there is a sign of a queue of that name. Needs
 -- pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one

@@ -180,10 +180,11 @@ insert into jobq.run as r
 
 -- LaneMore says whether another LaneClaim would find more than the one before it, in the
 -- same transaction, has taken, and how the pass goes on: what the next one is given; and whether
--- the queue has a limit of its keys, as far as is known.
+-- the queue has a limit or a rate of its keys, as far as is known; and in how many milliseconds the next throttled key may
+-- start a job, 0: none is known.
 -- name: LaneMore :many
 select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
-    (l.said[5] = 1)::boolean as has_key_limit
+    (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
 
 -- LaneTold comes with ends of jobs that have partition keys: see lane_told.

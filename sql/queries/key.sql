@@ -1,4 +1,4 @@
--- KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused: the first
+-- KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused or have a weight: the first
 -- row_count from the one after after_key on. Those without such jobs that claims have yet to forget are among them, with
 -- zeros: who pages goes on after the last row, whatever it is. It counts what is in the line of a key
 -- up to available_max, and says since when the one of these could have run that has waited longest.
@@ -8,8 +8,8 @@
 -- says that there were others. Without a key there is one row, whose key is empty, for more_run.
 --
 -- Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
--- see lane_next. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
--- Needs pending_claim_idx, lane_pkey, paused_key_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
+-- see lane_next. Of a queue with a rate of its keys, throttled_until is when the key may start its next job, null for now. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
+-- Needs pending_claim_idx, lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
 -- name: KeyList :many
 with recursive line as (
   (select p.partition_key as key, 1 as number
@@ -36,8 +36,16 @@ with recursive line as (
     where k.queue = sqlc.arg(queue)::text and k.key > sqlc.arg(after_key)::text
     order by k.key
     limit sqlc.arg(row_count)::integer
+), weighted as materialized (
+  select w.key, w.weight
+    from jobq.key_weight w
+    where w.queue = sqlc.arg(queue)::text and w.key > sqlc.arg(after_key)::text
+    order by w.key
+    limit sqlc.arg(row_count)::integer
 ), setting as materialized (
-  select max(q.key_limit) as key_limit, max(q.key_order) as key_order from jobq.queue q where q.name = sqlc.arg(queue)::text
+  select max(q.key_limit) as key_limit, max(q.key_order) as key_order, max(q.key_rate_jobs) as key_rate_jobs, max(q.key_rate_period) as key_rate_period,
+      max(q.key_rate_burst) as key_rate_burst
+    from jobq.queue q where q.name = sqlc.arg(queue)::text
 ), held as materialized (
   select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) as jobs
     from jobq.lease l
@@ -55,6 +63,7 @@ with recursive line as (
       select l.key from line l where l.key is not null
       union select l.key from laned l
       union select p.key from paused p
+      union select w.key from weighted w
       union select r.key from runs r
     ) n
     order by n.key
@@ -66,7 +75,9 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
     coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
+    t.throttled_until::timestamptz as throttled_until,
     p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
+    coalesce(w.weight, 1)::integer as weight,
     (coalesce((select max(x.jobs) from held x), 0) > sqlc.arg(run_max)::bigint)::boolean as more_run
   from setting s
   left join page k on true
@@ -82,6 +93,7 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
   ) a
   left join runs r on r.key = k.key
   left join paused p on p.key = k.key
+  left join weighted w on w.key = k.key
   cross join lateral (
     select count(*) as running, min(x.id) as first
       from (select l.held_leases, l.held_slots from jobq.lane l
@@ -95,4 +107,13 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
       where s.key_order is not null and o.running = 0 and a.available > 0 and n.waits is not null
       limit 1
   ) h on true
+  cross join lateral (
+    select jobq.key_throttled_until(sqlc.arg(queue)::text, k.key, s.key_rate_jobs, s.key_rate_period, s.key_rate_burst) as throttled_until
+  ) t
   order by k.key;
+
+-- KeyWeightList is the weights of those of some partition keys of a queue that have one. Needs key_weight_pkey.
+-- name: KeyWeightList :many
+select k.key::text as key, w.weight::integer as weight
+  from unnest(sqlc.arg(keys)::text[]) as k(key)
+  cross join lateral (select x.weight from jobq.key_weight x where x.queue = sqlc.arg(queue)::text and x.key = k.key limit 1) w;

@@ -151,7 +151,7 @@ func (l *keyList) view(limits string) View {
 		return View{Lines: append(lines, l.Paint.Rule(l.cells, title), "  "+l.waiting(data.Keys)), Cursor: -1}
 	}
 	columns := widget.ColumnsFor([]widget.Column{
-		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 6, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Left("WAITS FOR", 0, 0),
+		widget.Left("KEY", 18, 0).UpTo(40), widget.Left("STATE", 9, 0), widget.Right("AVAIL", 6, 0), widget.Right("RUN", 4, 2), widget.Right("OLDEST", 6, 1), widget.Right("WEIGHT", 6, 3), widget.Left("WAITS FOR", 0, 0),
 	}, l.cells-2, 20)
 	lines = append(lines, l.Paint.Rule(l.cells, title+" "+l.position()), l.Paint.Header(columns, l.cells))
 	if l.Len() == 0 {
@@ -163,7 +163,7 @@ func (l *keyList) view(limits string) View {
 		key := l.keys()[i]
 		lines = append(lines, l.Paint.Row(columns, l.cells, l.marks(i == l.at()), map[string]string{
 			"KEY": widget.Clean(key.Key), "STATE": l.state(key), "AVAIL": format.CappedAt(key.Available, monitor.KeyAvailableMax),
-			"RUN": format.Number(key.Running), "OLDEST": format.KeyWait(key, now), "WAITS FOR": widget.Clean(waitsFor(key, now)),
+			"RUN": format.Number(key.Running), "WEIGHT": format.KeyWeight(key), "OLDEST": format.KeyWait(key, now), "WAITS FOR": widget.Clean(waitsFor(key, now)),
 		}))
 	}
 	return View{Lines: lines, Cursor: l.cursor()}
@@ -197,7 +197,7 @@ func (l *keyList) none() string {
 	if l.after != "" || l.known.Next != "" {
 		return "none here"
 	}
-	return "no job with a partition key is available or runs, and none is paused"
+	return "no job with a partition key is available or runs, and none is paused or has a weight"
 }
 
 // state is that of the key, in the style that it deserves.
@@ -211,12 +211,12 @@ func (l *keyList) state(key monitor.Key) string {
 	return string(key.State)
 }
 
-// waitsFor is what the key waits for: whoever has paused it, or its head. Empty for nothing.
+// waitsFor is what the key waits for: whoever has paused it, its head, or its rate. Empty for nothing.
 func waitsFor(key monitor.Key, now time.Time) string {
 	if key.PausedAt != nil {
 		return "paused " + format.KeyPause(key, now)
 	}
-	return format.KeyHead(key, now)
+	return format.KeyWaitsFor(key, now)
 }
 
 // told is the page in words.
@@ -230,6 +230,9 @@ func (l *keyList) told(limits string) []string {
 		text := fmt.Sprintf("%s, %s, %s available, %s running", widget.Clean(key.Key), key.State, format.CappedAt(key.Available, monitor.KeyAvailableMax), format.Number(key.Running))
 		if key.OldestRunAt != nil {
 			text += ", the oldest has waited for " + format.KeyWait(key, now)
+		}
+		if key.Weight > 1 {
+			text += ", weight " + format.KeyWeight(key)
 		}
 		if waits := waitsFor(key, now); waits != "" {
 			text += ", " + widget.Clean(waits)
