@@ -2446,7 +2446,7 @@ begin
         update jobq.lane x set rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst
           where x.queue = of_queue and x.key = lane.key;
       end if;
-      if taken = rate_free and exists (
+      if key_step is not null and taken = rate_free and exists ( -- null would not keep it from being asked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         update jobq.lane x
           set turn = null, throttled_until = jobq.rate_again_at(lane.rate_ready_at, key_step, key_burst),
