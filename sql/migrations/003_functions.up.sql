@@ -1686,7 +1686,7 @@ end $$;
 -- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
 -- paused keys, and throttled ones. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
 -- before the claim ends. Only who has its turn in the queue may call it. If that is shared, it leaves the hints of keys whose lanes another claim
--- has locked: that may have looked at the key before the hint came. hints are those that it has looked at. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
+-- has locked: that may have looked at the key before the hint came. hints are those that it has looked at. Keys are ready in the order of their hints. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
 create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean, shared boolean)
   returns table (hints integer, last_hint bigint, readied text[], fresh text[])
   language plpgsql
@@ -1697,8 +1697,8 @@ begin
       select x.id, x.key, x.ctid as place from jobq.lane_hint x where x.queue = of_queue and x.id > after_hint order by x.id limit hints_max
     ), looked as materialized (
       -- A lane that is ready stays as it is. Nobody has locked it if it has no xmax: whoever does from now on finds what the hint tells of.
-      select e.key, l.known is not null as known, coalesce(l.stays, false) as stays
-        from (select f.key from found f group by f.key) e
+      select e.key, e.first, l.known is not null as known, coalesce(l.stays, false) as stays
+        from (select f.key, min(f.id) as first from found f group by f.key) e
         left join lateral (
           select true as known, x.turn is not null and x.looks = '{}' and (not lane_eat.shared or x.xmax = 0) as stays
             from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1
@@ -1712,7 +1712,7 @@ begin
       delete from jobq.lane_hint h
         where h.ctid = any(array(select f.place from found f where f.key not in (select o.key from others o)))
     ), k as materialized (
-      select o.key, o.known
+      select o.key, o.first, o.known
         from looked o
         where not o.stays and o.key not in (select t.key from others t)
           and ((select p.key from jobq.paused_key p where p.queue = of_queue order by p.key limit 1) is null -- asked once
@@ -1720,14 +1720,17 @@ begin
     ), hinted as (
       insert into jobq.lane as l (queue, key, turn, hinted)
         select of_queue, n.key, n.turn, n.turn
-          from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
+          from (
+            select k.key, nextval('jobq.lane_turn_seq') as turn
+              from (select x.key from k x where x.known or not lane_eat.apart order by x.first) k
+          ) n
         on conflict on constraint lane_pkey do update
           set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
           where l.turn is null and l.throttled_until is null or l.looks <> '{}'
         returning l.key, l.turn in (l.hinted, l.due_turn) as readied
     )
     select (select count(*) from found)::integer, (select max(f.id) from found f), array(select h.key from hinted h where h.readied),
-      array(select k.key from k where not k.known and lane_eat.apart);
+      array(select k.key from k where not k.known and lane_eat.apart order by k.first);
 end $$;
 
 -- lane_pick locks jobs for lane_claim: of the keys, in their order, up to its share of each, and no more than
