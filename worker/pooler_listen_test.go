@@ -28,7 +28,7 @@ func TestPoolerListen(t *testing.T) {
 		t.Run(string(janitorMode), func(t *testing.T) {
 			t.Parallel()
 			direct := pgtest.URL(t)
-			cell := &poolerCell{T: t, direct: pgtest.Connect(t, direct), url: pooler.URL(t, direct), shared: true, listen: parse(t, direct)}
+			cell := &poolerCell{T: t, direct: pgtest.Connect(t, direct), url: pooler.URL(t, direct), shared: 5, listen: parse(t, direct)}
 			cell.run(execModes[0], janitorMode)
 		})
 	}
