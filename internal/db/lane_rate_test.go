@@ -47,9 +47,14 @@ func TestKeyRate(t *testing.T) {
 	require.Len(t, next.Claimed, 4)
 	require.InDelta(t, time.Hour, next.KeysWait, float64(10*time.Minute))
 
-	q.enqueueKeyed("a", 1) // 11: a hint makes no throttled key ready
+	const lane = "select count(*) from jobq.lane where key = 'a' and throttled_until is not null and ctid::text = $1"
+	var place string
+	require.NoError(t, q.pool.QueryRow(context.Background(), q.schema.SQL("select ctid::text from jobq.lane where key = 'a'")).Scan(&place))
+	require.Equal(t, 1, q.number(lane, place))
+	q.enqueueKeyed("a", 1) // 11
 	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
-	require.Equal(t, 1, q.number("select count(*) from jobq.lane where key = 'a' and throttled_until is not null"))
+	require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
+	require.Equal(t, 1, q.number(lane, place), "a hint has no claim look at a throttled key")
 	q.later(time.Hour)
 	third := q.exchange(keyed("w", 10)).Keyed
 	require.Equal(t, []int64{3}, idsOf(third))
