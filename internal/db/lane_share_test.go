@@ -85,7 +85,7 @@ func TestClaimsBesideOneAnother(t *testing.T) {
 	q.enqueueKeyed(keys[0], 1)
 	q.enqueueKeyed("new", 1)
 	answer := q.exchange(sharing("w", 100))
-	require.Equal(t, 100, len(answer.Keyed)) //nolint:testifylint // the jobs would fill pages
+	require.Equal(t, 100, len(answer.Keyed))
 	require.NotContains(t, perKey(answer.Keyed), keys[0])
 	require.True(t, answer.KeysMore)
 	require.Equal(t, keys[0], q.text("select string_agg(h.key, ', ') from jobq.lane_hint h"), "but for that of the new key")
@@ -132,7 +132,7 @@ func TestNoLimitBesideClaimsThatShare(t *testing.T) {
 			require.True(t, isOurs)
 			require.LessOrEqual(t, len(answer.Keyed), 100)
 			if name != "limit of the keys" {
-				require.Equal(t, 5, len(answer.Keyed)) //nolint:testifylint // the jobs would fill pages
+				require.Equal(t, 5, len(answer.Keyed))
 			}
 			for key, count := range perKey(answer.Keyed) {
 				require.Equal(t, 1, count, key)
@@ -179,7 +179,7 @@ func TestPassedByIsFound(t *testing.T) {
 	exchange := sharing("w", 100)
 	exchange.Claim.Kinds = []string{"other"}
 	answer := q.exchange(exchange)
-	require.Equal(t, 100, len(answer.Keyed)) //nolint:testifylint // the jobs would fill pages
+	require.Equal(t, 100, len(answer.Keyed))
 	require.Positive(t, answer.LanePass.FromTurn, "it goes on behind those whose jobs are locked")
 	require.NoError(t, tx.Commit(ctx))
 	require.NoError(t, locker.Rollback(ctx))
