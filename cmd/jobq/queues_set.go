@@ -17,6 +17,7 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 	var heartbeat, redelivery string
 	var resetOnReap bool
 	var limits limitFlags
+	var kept retentionFlags
 	command := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Change how many jobs of a queue run, and how its leases are kept",
@@ -25,13 +26,16 @@ janitor obeys them within seconds. What is not given stays as it is. Combination
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
 docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit and
 --key-order do: they hold from the next claim on. docs/guarantees.md says what --age-after does
-for jobs of low priority.`,
+for jobs of low priority, and docs/configuration.md how long finished jobs are kept. A shorter
+--retention deletes jobs that are kept now, and needs --yes.`,
 		Example: `  jobq queues set thumbnails --limit 3
   jobq queues set mail --rate 100/s --burst 20
   jobq queues set mail --no-rate
   jobq queues set export --key-limit 1               # one job of each partition key at a time
   jobq queues set ledger --key-order hold            # and in the order in which they were added
   jobq queues set reports --age-after 1m
+  jobq queues set audit --retention 90d --failed-retention 365d
+  jobq queues set audit --no-retention
   jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
   jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
@@ -48,8 +52,14 @@ for jobs of low priority.`,
 			if err := limits.change(given, &change); err != nil {
 				return err
 			}
+			if err := kept.change(given, &change); err != nil {
+				return err
+			}
 			if change == (operator.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
+			}
+			if err := kept.refuse(cmd.Context(), client, args[0], change); err != nil {
+				return err
 			}
 			var unknown error
 			if known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
@@ -80,6 +90,7 @@ for jobs of low priority.`,
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
 	durationVar(flags, &ageAfter, "age-after", 0, "how long the first job of a priority waits before the priority has its turns among more urgent ones; 0 for ever")
 	limits.add(command)
+	kept.add(command)
 	return command
 }
 

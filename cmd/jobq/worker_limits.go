@@ -73,7 +73,8 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.AgeAfter != nil ||
+		queue.Retention != nil || queue.FailedRetention != nil
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -90,6 +91,12 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	}
 	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
 		change.AgeAfter = queue.AgeAfter
+	}
+	if queue.Retention != nil && *queue.Retention != stored.Retention {
+		change.Retention = queue.Retention
+	}
+	if queue.FailedRetention != nil && *queue.FailedRetention != stored.FailedRetention {
+		change.FailedRetention = queue.FailedRetention
 	}
 	if queue.Rate == nil {
 		return change

@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, nullif(age_after, jobq.age_after_default())), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, nullif(age_after, jobq.age_after_default()), retention, failed_retention), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -46,6 +46,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {age_after: 10m}, d: {age_after: none}, e: {age_after: 5m}}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
 		{"{a: {age_after: 10m, slots: 1}, d: 1}", "a 00:10:00, c 5 00:01:00, d 00:00:00", 11},
 		{"{a: {age_after: 5m}, d: {age_after: none}}", "a, c 5 00:01:00, d 00:00:00", 12},
+		{"{a: {retention: 90d, failed_retention: 52w}, d: {retention: none}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 13},
+		{"{a: {retention: 2160h, slots: 1}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 13},
+		{"{a: {retention: none, failed_retention: none}}", "a, c 5 00:01:00, d 00:00:00", 14},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)
@@ -66,7 +69,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 12, audited())
+	require.Equal(t, 14, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.
