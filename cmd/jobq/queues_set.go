@@ -35,7 +35,7 @@ for jobs of low priority, and docs/configuration.md how long finished jobs are k
   jobq queues set ledger --key-order hold            # and in the order in which they were added
   jobq queues set reports --age-after 1m
   jobq queues set audit --retention 90d --failed-retention 365d
-  jobq queues set audit --no-retention
+  jobq queues set audit --no-retention --yes
   jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
   jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
