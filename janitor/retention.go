@@ -23,6 +23,10 @@ const (
 	// payloadBatch of how many it removes them: they are up to 1 MiB each.
 	payloadJobs  = 10_000
 	payloadBatch = 500
+	// sweepBlocks is how many blocks of a day one step looks through, of 20 to 50 jobs each: some of
+	// them may have large args or results. sweepLeases is how many of its leases.
+	sweepBlocks = 16
+	sweepLeases = 5_000
 	// outputBatch is how many pieces of output, of 64 KiB at most, one step looks
 	// at, and outputEvery is more often than the others: there can be many.
 	outputBatch    = 1_000
@@ -59,6 +63,8 @@ func (j *Janitor) retentionChores() []*chore {
 			name: "prune dependencies", every: retentionEvery, work: r.pruneDependencies,
 			reset: func() { r.dependencies = db.DependencyPruneRow{} },
 		},
+		// It keeps its place in a table, since days may take long and must not begin anew with each leader.
+		{name: "sweep days", every: retentionEvery, work: sweepDays},
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
 		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
 		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
@@ -169,6 +175,15 @@ func pruneDefault(parent string) *chore {
 		name: "prune default partition of " + parent, every: retentionEvery, work: work,
 		reset: func() { place = db.DefaultPruneRow{} },
 	}
+}
+
+// sweepDays deletes a batch of jobs from a day that stays for others, which are kept for longer.
+func sweepDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	_, err = queries.HistorySweep(ctx, sweepBlocks, sweepLeases)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // dropOldDays takes one day out of the history.

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -55,6 +56,7 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
 				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
+				Retention: db.Milliseconds(row.RetentionMs), FailedRetention: db.Milliseconds(row.FailedRetentionMs),
 				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), Rate: rateOf(row.RateJobs, row.RatePeriodMs, row.RateBurst),
 				KeyRate: rateOf(row.KeyRateJobs, row.KeyRatePeriodMs, row.KeyRateBurst),
 			},
@@ -111,6 +113,12 @@ type QueueSettings struct {
 	// jobs of that priority first, although there are more urgent ones. Up to 30 days;
 	// 5 minutes by default; 0: such a claim is never made.
 	AgeAfter time.Duration `json:"age_after_ns"`
+	// Retention is how long finished jobs of the queue are kept: 1 day to 10 years. Default 0, as
+	// long as Settings.FinishedRetention.
+	Retention time.Duration `json:"retention_ns,omitempty"`
+	// FailedRetention is how long those of them are kept that failed or were cancelled: 1 day to 10
+	// years. Default 0: as long as Retention, or Settings.FailedRetention if that is 0 as well.
+	FailedRetention time.Duration `json:"failed_retention_ns,omitempty"`
 	// MaxRunning is how many jobs of the queue may run at once, over all workers: 1 to
 	// 1,000,000. Default 0, as many as they have slots for.
 	MaxRunning int `json:"max_running,omitempty"`
@@ -126,4 +134,11 @@ type QueueSettings struct {
 	// KeyRate is how many jobs of each partition key of the queue may start, over all workers, with
 	// its burst. Default nil, as many as of the queue.
 	KeyRate *jobq.Rate `json:"key_rate,omitempty"`
+}
+
+// Kept is how long finished jobs of the queue are kept, those that completed and those that
+// failed or were cancelled, by its own settings and by those of all queues.
+func (s *QueueSettings) Kept(all Settings) (completed, failed time.Duration) {
+	completed = cmp.Or(s.Retention, all.FinishedRetention)
+	return completed, cmp.Or(s.FailedRetention, s.Retention, all.FailedRetention, all.FinishedRetention)
 }

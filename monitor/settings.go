@@ -15,6 +15,9 @@ type Settings struct {
 	// were cancelled, with their attempts: 1 day to 10 years, 7 days by default.
 	// They go by whole days (UTC), so that the last one is kept up to a day longer.
 	FinishedRetention time.Duration `json:"finished_retention_ns"`
+	// FailedRetention is how long those are kept that failed or were cancelled: 1 day to 10 years.
+	// Default 0: as long as FinishedRetention. A queue may have retentions of its own.
+	FailedRetention time.Duration `json:"failed_retention_ns,omitempty"`
 	// QuarantineCrashes is after how many crashes in a row of the workers that run it a
 	// kind is paused: up to 1000, 5 by default; 0: never. Docs/guarantees.md says what
 	// counts as a crash.
@@ -33,6 +36,7 @@ func (m *Monitor) Settings(ctx context.Context) (Settings, error) {
 	row, err := m.queries.SettingGet(ctx)
 	return Settings{
 		FinishedRetention: db.Milliseconds(row.FinishedRetentionMs), QuarantineCrashes: int(row.QuarantineCrashes),
+		FailedRetention:   db.Milliseconds(row.FailedRetentionMs),
 		KeepUntilExported: row.KeepUntilExported, ExportedBefore: row.ExportedBefore.Time,
 	}, dberror.Wrap(m.schema, "settings", err)
 }

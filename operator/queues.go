@@ -57,6 +57,9 @@ type QueueChange struct {
 	RedeliveryDelay *time.Duration
 	ResetOnReap     *bool
 	AgeAfter        *time.Duration
+	// Retention is how long finished jobs of the queue are kept, and FailedRetention how long those of
+	// them that failed or were cancelled; 0 for as long as in all queues.
+	Retention, FailedRetention *time.Duration
 	// MaxRunning is how many jobs of the queue may run at once, over all workers; 0 for
 	// as many as they have slots for.
 	MaxRunning *int
@@ -77,7 +80,8 @@ type QueueChange struct {
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
 // then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder, Rate and KeyRate hold for every claim
-// from the moment on at which this returns; what runs already goes on. A Lease for which the ExtendEvery
+// from the moment on at which this returns; what runs already goes on. A janitor deletes what a shorter
+// Retention no longer keeps within minutes, and an Undo does not bring that back. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
 func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
@@ -112,6 +116,14 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	} {
 		if duration != nil {
 			columns[name] = db.IntervalText(*duration)
+		}
+	}
+	for name, duration := range map[string]*time.Duration{"retention": c.Retention, "failed_retention": c.FailedRetention} {
+		if duration != nil && *duration == 0 {
+			columns[name] = nil
+		} else if duration != nil {
+			const day = 24 * time.Hour
+			columns[name] = fmt.Sprintf("%d days ", *duration/day) + db.IntervalText(*duration%day) // as people write it
 		}
 	}
 	if c.Heartbeat != nil {

@@ -53,6 +53,8 @@ func TestSetQueue(t *testing.T) {
 		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
 		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
 		"age_after must be 0 to 30 days":                          {AgeAfter: pointer(-time.Second)},
+		"retention must be 1 day to 10 years":                     {Retention: pointer(23 * time.Hour)},
+		"failed_retention must be 1 day to 10 years":              {FailedRetention: pointer(4000 * 24 * time.Hour)},
 	} {
 		_, err := operator.New(client, "test").SetQueue(ctx, "q", change)
 		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
@@ -116,5 +118,59 @@ func TestSetQueueLimits(t *testing.T) {
 		_, err := o.SetQueue(ctx, "q", change)
 		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
 		require.ErrorContains(t, err, reason)
+	}
+}
+
+// Retentions of a queue, and that of failed jobs of all queues, are set and taken away on their own, stored in days, and put back
+// by an undo.
+func TestSetRetention(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	o, m := operator.New(client, "test"), monitor.New(client)
+	const day = 24 * time.Hour
+	kept := func() []time.Duration {
+		queues, err := m.Queues(ctx)
+		require.NoError(t, err)
+		settings, err := m.Settings(ctx)
+		require.NoError(t, err)
+		var queue monitor.QueueSettings
+		if len(queues) > 0 {
+			queue = queues[0].QueueSettings
+		}
+		completed, failed := queue.Kept(settings)
+		return []time.Duration{completed / day, failed / day}
+	}
+	require.Equal(t, []time.Duration{7, 7}, kept())
+	all, err := o.SetSettings(ctx, operator.SettingsChange{FailedRetention: new(30 * day)})
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7, 30}, kept())
+	first, err := o.SetQueue(ctx, "q", operator.QueueChange{Retention: new(90 * day)})
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{90, 90}, kept(), "what a queue says counts before what all say")
+	second, err := o.SetQueue(ctx, "q", operator.QueueChange{FailedRetention: new(365 * day), Retention: new(time.Duration)})
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7, 365}, kept())
+	entries, err := m.Audit(ctx, 0, 1)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"retention": null, "failed_retention": "365 days"}`, string(entries[0].Change))
+	same, err := o.SetQueue(ctx, "q", operator.QueueChange{FailedRetention: new(365 * day)})
+	require.NoError(t, err)
+	require.Zero(t, same)
+	_, err = o.Undo(ctx, first)
+	require.ErrorIs(t, err, jobq.ErrConflict, "another has changed it meanwhile")
+	_, err = o.Undo(ctx, second)
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{90, 90}, kept())
+	_, err = o.SetQueue(ctx, "q", operator.QueueChange{Retention: new(time.Duration)})
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7, 30}, kept())
+	_, err = o.Undo(ctx, all)
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7, 7}, kept(), "there was none before")
+	for _, wrong := range []time.Duration{-day, 23 * time.Hour, 3661 * day} {
+		_, err = o.SetSettings(ctx, operator.SettingsChange{FailedRetention: &wrong})
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+		require.ErrorContains(t, err, "failed_retention must be 1 day to 10 years, or 0 for as long as finished_retention, not ")
 	}
 }

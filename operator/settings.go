@@ -14,6 +14,8 @@ import (
 // SettingsChange changes settings of the schema: those that are not nil.
 type SettingsChange struct {
 	FinishedRetention *time.Duration
+	// FailedRetention is 0 for as long as FinishedRetention.
+	FailedRetention   *time.Duration
 	QuarantineCrashes *int
 	KeepUntilExported *bool
 	// ExportedBefore is a day (UTC).
@@ -42,6 +44,7 @@ func (o *Operator) SetSettings(ctx context.Context, change SettingsChange) (audi
 		return o.queries.SettingSet(ctx, db.SettingSetParams{
 			Actor: o.actor, FinishedRetention: db.IntervalPointer(change.FinishedRetention), QuarantineCrashes: crashes,
 			KeepUntilExported: keep, ExportedBefore: db.DatePointer(change.ExportedBefore),
+			FailedRetention: db.IntervalPointer(change.FailedRetention),
 		})
 	})
 	return auditID, dberror.Wrap(o.schema, operation, err)

@@ -50,7 +50,7 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
+  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
   jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
@@ -58,7 +58,7 @@ grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default 
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
-grant execute on function jobq.queue_known, jobq.export_first to jobq_viewer, jobq_admin;
+grant execute on function jobq.queue_known, jobq.export_first, jobq.retention_span to jobq_viewer, jobq_admin;
 -- Who waits for a job to end reads how it did, and says that it waits.
 grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end to jobq_viewer, jobq_worker, jobq_admin;
 grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be woken?
@@ -100,7 +100,7 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_sweep, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
   jobq.step_prune, jobq.emitted_prune, jobq.event_wake_rest,
   jobq.job_over, jobq.waiting_free, jobq.waiting_cancel, jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune
   to jobq_worker;
@@ -114,7 +114,7 @@ grant execute on function
 -- The same holds of a past lease, which an undo puts back when retention has dropped it.
 grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
-grant insert on jobq.past_lease to jobq_admin;
+grant insert on jobq.past_lease, jobq.sweep_again to jobq_admin;
 grant delete on jobq.progress, jobq.step to jobq_admin;
 grant execute on function jobq.step_forget, jobq.event_look_again to jobq_admin;
 grant insert, update, delete on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight to jobq_admin;

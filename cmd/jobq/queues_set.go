@@ -18,6 +18,7 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 	var resetOnReap bool
 	var limits limitFlags
 	var weight weightFlags
+	var kept retentionFlags
 	command := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Change how many jobs of a queue run, how its leases are kept, or the weight of one of its partition keys",
@@ -26,7 +27,8 @@ janitor obeys them within seconds. What is not given stays as it is. Combination
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
 docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit,
 --key-rate and --key-order do: they hold from the next claim on. docs/guarantees.md says what
---age-after does for jobs of low priority.
+--age-after does for jobs of low priority, and docs/configuration.md how long finished jobs are kept.
+A shorter --retention deletes jobs that are kept now, and needs --yes.
 
 With --key and --weight it sets nothing of the queue, but the weight of one of its partition
 keys: of a key of weight 3, three jobs start where one of a key without a weight does.
@@ -39,6 +41,8 @@ keys: of a key of weight 3, three jobs start where one of a key without a weight
   jobq queues set ledger --key-order hold            # and in the order in which they were added
   jobq queues set reports --key customer-17 --weight 3
   jobq queues set reports --age-after 1m
+  jobq queues set audit --retention 90d --failed-retention 365d
+  jobq queues set audit --no-retention --yes
   jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
   jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
@@ -58,8 +62,14 @@ keys: of a key of weight 3, three jobs start where one of a key without a weight
 			if err := limits.change(given, &change); err != nil {
 				return err
 			}
+			if err := kept.change(given, &change); err != nil {
+				return err
+			}
 			if change == (operator.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
+			}
+			if err := kept.refuse(cmd.Context(), client, args[0], change); err != nil {
+				return err
 			}
 			var unknown error
 			if known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
@@ -91,6 +101,7 @@ keys: of a key of weight 3, three jobs start where one of a key without a weight
 	durationVar(flags, &ageAfter, "age-after", 0, "how long the first job of a priority waits before the priority has its turns among more urgent ones; 0 for ever")
 	limits.add(command)
 	weight.add(command)
+	kept.add(command)
 	return command
 }
 

@@ -100,7 +100,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"redelivery delay", when.FormatDuration(queue.RedeliveryDelay)},
 		{"reset on reap", reset},
 		{"priorities age after", ages},
-		{"ended jobs kept", when.FormatDuration(settings.FinishedRetention) + ", as in all queues: jobq settings"},
+		{"ended jobs kept", formatKept(&queue.QueueSettings, settings)},
 	} {
 		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
 	}

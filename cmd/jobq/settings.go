@@ -41,6 +41,32 @@ func schemaSettings() []schemaSetting {
 			return "jobs that have ended longer ago are deleted within minutes, and no undo brings them back"
 		},
 	}, {
+		name: "failed_retention",
+		help: "how long those are kept that failed or were cancelled: 1d to 10 years, or none",
+		get: func(s monitor.Settings) string {
+			if s.FailedRetention == 0 {
+				return "none"
+			}
+			return when.FormatDuration(s.FailedRetention)
+		},
+		change: func(text string) (operator.SettingsChange, error) {
+			if text == "none" {
+				return operator.SettingsChange{FailedRetention: new(time.Duration)}, nil
+			}
+			duration, err := when.ParseDuration(text)
+			return operator.SettingsChange{FailedRetention: &duration}, err
+		},
+		loses: func(before monitor.Settings, change operator.SettingsChange) string {
+			after := before
+			after.FailedRetention = *change.FailedRetention
+			var queue monitor.QueueSettings // one without a retention of its own
+			_, kept := queue.Kept(before)
+			if _, keeps := queue.Kept(after); keeps >= kept {
+				return ""
+			}
+			return "jobs that have failed or were cancelled longer ago are deleted within minutes, and no undo brings them back"
+		},
+	}, {
 		name: "quarantine_crashes",
 		help: "after how many crashes in a row of its workers a kind is paused: 1 to 1000; 0 for never",
 		get:  func(s monitor.Settings) string { return strconv.Itoa(s.QuarantineCrashes) },
@@ -110,7 +136,8 @@ in "jobq queues show".
 finished_retention is how long jobs are kept that have completed, failed or were
 cancelled, with their attempts and output: 7d by default, 1d to 10 years. Jobs go by
 whole days (UTC), so that the last ones are kept up to a day longer. A job that waits
-or runs is never removed.
+or runs is never removed. failed_retention is for those that failed or were cancelled: "none", as
+long as the others, by default. A queue may have its own: "jobq queues set --retention".
 
 quarantine_crashes is after how many crashes in a row of the workers that run it a kind is
 paused: 5 by default, 0 for never. "jobq kinds resume" lets it go on.
@@ -120,6 +147,7 @@ written it to a file: false by default. exported_before is how far that has come
 to have days exported again, or when something else than "jobq export" has stored them.`,
 		Example: `  jobq settings
   jobq settings set finished_retention 30d
+  jobq settings set failed_retention 90d
   jobq settings set quarantine_crashes 3
   jobq settings set keep_until_exported true`,
 		Args: rangeArgs(0, 1),

@@ -100,7 +100,8 @@ func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Cli
 
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.KeyRate != nil || queue.AgeAfter != nil || len(queue.KeyWeights) > 0
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.KeyRate != nil || queue.AgeAfter != nil ||
+		queue.Retention != nil || queue.FailedRetention != nil || len(queue.KeyWeights) > 0
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -117,6 +118,12 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	}
 	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
 		change.AgeAfter = queue.AgeAfter
+	}
+	if queue.Retention != nil && *queue.Retention != stored.Retention {
+		change.Retention = queue.Retention
+	}
+	if queue.FailedRetention != nil && *queue.FailedRetention != stored.FailedRetention {
+		change.FailedRetention = queue.FailedRetention
 	}
 	change.Rate, change.KeyRate = rateChange(queue.Rate, stored.Rate), rateChange(queue.KeyRate, stored.KeyRate)
 	return change

@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, 'k' || key_rate_jobs, key_rate_period, key_rate_burst, nullif(age_after, jobq.age_after_default())), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, 'k' || key_rate_jobs, key_rate_period, key_rate_burst, nullif(age_after, jobq.age_after_default()), retention, failed_retention), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -49,6 +49,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {key_rate: 5/s, key_rate_burst: 2}, c: {key_rate: none}}", "a k5 00:00:01 2, c 5 00:01:00, d 00:00:00", 13},
 		{"{a: {key_rate: 5/s}}", "a k5 00:00:01 2, c 5 00:01:00, d 00:00:00", 13},
 		{"{a: {key_rate: none}}", "a, c 5 00:01:00, d 00:00:00", 14},
+		{"{a: {retention: 90d, failed_retention: 52w}, d: {retention: none}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 15},
+		{"{a: {retention: 2160h, slots: 1}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 15},
+		{"{a: {retention: none, failed_retention: none}}", "a, c 5 00:01:00, d 00:00:00", 16},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)

@@ -42,6 +42,9 @@ type Queue struct {
 	// AgeAfter is how long the first job of a priority waits before the priority has its turns
 	// among more urgent ones, 0 for ever. Nil leaves what is stored.
 	AgeAfter *time.Duration
+	// Retention is how long its finished jobs are kept, and FailedRetention how long those of them that
+	// failed or were cancelled, 0 for as long as in all queues. Nil leaves what is stored.
+	Retention, FailedRetention *time.Duration
 	// Line is where the queue begins in the file.
 	Line int
 }
@@ -113,8 +116,12 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 		q.AgeAfter = new(time.Duration)
 	case name == "age_after":
 		q.AgeAfter, err = age(value)
+	case name == "retention":
+		q.Retention, err = retention(value)
+	case name == "failed_retention":
+		q.FailedRetention, err = retention(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst and age_after")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
@@ -183,6 +190,18 @@ func age(node *yaml.Node) (*time.Duration, error) {
 		return nil, fmt.Errorf("must be a duration such as 10m, or none, not %.50q", node.Value)
 	}
 	return &age, nil
+}
+
+// retention is how long finished jobs are kept.
+func retention(node *yaml.Node) (*time.Duration, error) {
+	if node.Value == none {
+		return new(time.Duration), nil
+	}
+	retention, err := when.ParseDuration(node.Value)
+	if err != nil || retention <= 0 || node.Kind != yaml.ScalarNode {
+		return nil, fmt.Errorf("must be a duration of at least a day, such as 90d, or none, not %.50q", node.Value)
+	}
+	return &retention, nil
 }
 
 // QueueError is an error of a queue of the file, with its line.

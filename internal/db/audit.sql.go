@@ -615,7 +615,7 @@ func (q *Queries) QueueSet(ctx context.Context, actor string, queue string, chan
 
 const SettingGet = `-- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes,
-    s.keep_until_exported, s.exported_before
+    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000, 0)::bigint as failed_retention_ms
   from jobq.setting s
 `
 
@@ -624,6 +624,7 @@ type SettingGetRow struct {
 	QuarantineCrashes   int32
 	KeepUntilExported   bool
 	ExportedBefore      pgtype.Date
+	FailedRetentionMs   int64
 }
 
 // SettingGet is the settings of the schema.
@@ -635,13 +636,15 @@ func (q *Queries) SettingGet(ctx context.Context) (SettingGetRow, error) {
 		&i.QuarantineCrashes,
 		&i.KeepUntilExported,
 		&i.ExportedBefore,
+		&i.FailedRetentionMs,
 	)
 	return i, err
 }
 
 const SettingSet = `-- name: SettingSet :one
 select coalesce(jobq.act_settings($1::text, justify_hours($2::interval), $3::integer,
-  keep_until_exported => $4::boolean, exported_before => $5::date), 0)::bigint as audit
+  keep_until_exported => $4::boolean, exported_before => $5::date,
+  failed_retention => justify_hours($6::interval)), 0)::bigint as audit
 `
 
 type SettingSetParams struct {
@@ -650,6 +653,7 @@ type SettingSetParams struct {
 	QuarantineCrashes pgtype.Int4
 	KeepUntilExported pgtype.Bool
 	ExportedBefore    pgtype.Date
+	FailedRetention   pgtype.Interval
 }
 
 // SettingSet changes the settings of the schema that are not null and records
@@ -661,6 +665,7 @@ func (q *Queries) SettingSet(ctx context.Context, arg SettingSetParams) (int64, 
 		arg.QuarantineCrashes,
 		arg.KeepUntilExported,
 		arg.ExportedBefore,
+		arg.FailedRetention,
 	)
 	var audit int64
 	err := row.Scan(&audit)

@@ -125,6 +125,9 @@ const (
 const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
   select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
 
+// longerForFailed has days looked through for what is kept for less long.
+const longerForFailed = "update jobq.setting set failed_retention = '30 days'"
+
 // choresFound are arguments of ChoresFind that make it ask for all that it knows.
 const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters,wake jobs of events}', '5 minutes', 0`
 
@@ -165,6 +168,9 @@ func historyCases() []historyCase {
 		{"DefaultPrune", db.DefaultPrune, "'run', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
+		{"HistorySweep that begins", db.HistorySweep, "16, 1000", inHand, longerForFailed},
+		{"HistorySweep of blocks", db.HistorySweep, "16, 1000", 8 * batch, longerForFailed + "; insert into jobq.sweep (day, began_at, next_block, last_lease) select (now() at time zone 'UTC')::date - 9, now(), 0, 1::bigint << 60"},
+		{"HistorySweep of leases", db.HistorySweep, "16, 1000", 2 * batch, longerForFailed + "; insert into jobq.sweep (day, began_at, next_lease, last_lease) select (now() at time zone 'UTC')::date - 9, now(), 0, 1::bigint << 60"},
 		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
 		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},

@@ -174,6 +174,7 @@ select n.name::text as name,
     (extract(epoch from coalesce(q.age_after, jobq.age_after_default())) * 1000)::bigint as age_after_ms,
     coalesce(q.key_rate_jobs, 0)::integer as key_rate_jobs, coalesce(extract(epoch from q.key_rate_period) * 1000, 0)::bigint as key_rate_period_ms,
     coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period), 0)::integer as key_rate_burst,
+    coalesce(extract(epoch from q.retention) * 1000, 0)::bigint as retention_ms, coalesce(extract(epoch from q.failed_retention) * 1000, 0)::bigint as failed_retention_ms,
     jobq.throttled_until(q.name, q.rate_jobs, q.rate_period, q.rate_burst)::timestamptz as throttled_until,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
@@ -215,6 +216,8 @@ type QueueListRow struct {
 	KeyRateJobs       int32
 	KeyRatePeriodMs   int64
 	KeyRateBurst      int32
+	RetentionMs       int64
+	FailedRetentionMs int64
 	ThrottledUntil    pgtype.Timestamptz
 	PausedAt          *time.Time
 	PausedBy          *string
@@ -271,6 +274,8 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 			&i.KeyRateJobs,
 			&i.KeyRatePeriodMs,
 			&i.KeyRateBurst,
+			&i.RetentionMs,
+			&i.FailedRetentionMs,
 			&i.ThrottledUntil,
 			&i.PausedAt,
 			&i.PausedBy,

@@ -56,6 +56,25 @@ func (q *Queries) HistoryAnalyze(ctx context.Context, every pgtype.Interval) (bo
 	return analyzed, err
 }
 
+const HistorySweep = `-- name: HistorySweep :one
+select p.day::date as day, p.removed::bigint as removed
+  from jobq.history_sweep($1::integer, $2::integer) p
+`
+
+type HistorySweepRow struct {
+	Day     pgtype.Date
+	Removed int64
+}
+
+// HistorySweep deletes a batch of what is kept for less long than others of its day: see history_sweep. No
+// row when there is nothing to do.
+func (q *Queries) HistorySweep(ctx context.Context, blockCount int32, leaseCount int32) (HistorySweepRow, error) {
+	row := q.db.QueryRow(ctx, HistorySweep, blockCount, leaseCount)
+	var i HistorySweepRow
+	err := row.Scan(&i.Day, &i.Removed)
+	return i, err
+}
+
 const PartitionAdd = `-- name: PartitionAdd :one
 select jobq.partition_add($1::text,
   ((clock_timestamp() at time zone 'UTC')::date + $2::integer))::boolean as added

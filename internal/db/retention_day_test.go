@@ -14,7 +14,7 @@ import (
 func TestDayNeededReadsNoDay(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	const jobs, few = 30_000, 25
+	const jobs, few = 30_000, 30
 	for name, onRow := range map[string]string{"plain": "false", "some of each": "i % 100 < 2", "each": "true"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -142,6 +142,7 @@ func faults() []fault {
 		}},
 		{"partitions", doctor.Warning, "days of the history are not made", `do $$ begin execute 'drop table jobq.attempt_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD'); end $$`, nil},
 		{"partitions", doctor.Warning, "past their retention", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 20)", nil},
+		{"partitions", doctor.Warning, "past their retention", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 12), jobq.act_settings('a', null, failed_retention => '30 days')", nil},
 		{"export", doctor.Warning, "was not exported", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 9), jobq.act_settings('a', null, keep_until_exported => true, exported_before => (now() at time zone 'UTC')::date - 9)", nil},
 		{"default-partitions", doctor.Warning, "attempt_default", "insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) values (1, '2001-01-01', '2001-01-01', 1, 'failed', 1, 'w')", nil},
 		{"janitor", doctor.Critical, "for which others wait, and these were not freed", "insert into jobq.dependency_look (job_id, look_at) values (1, now() - interval '20 minutes')", nil},

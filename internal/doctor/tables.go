@@ -106,8 +106,8 @@ func checkPartitions(ctx context.Context, p *patient) (findings []Finding, err e
 	return findings, err
 }
 
-// overdueDays are the days of run and attempt that should be gone. Not a day of
-// which a lease is held: its job runs still.
+// overdueDays are the days of run and attempt that should be gone, and those that stay for the jobs that are kept for
+// longest, but from which others should have gone (jobq.sweep). Not a day of which a lease is held: its job runs still.
 func (p *patient) overdueDays(ctx context.Context) ([]string, error) {
 	return p.names(ctx, p.schema.SQL(`
 		select d.name
@@ -117,7 +117,11 @@ func (p *patient) overdueDays(ctx context.Context) ([]string, error) {
 		      join pg_inherits i on i.inhrelid = c.oid
 		      where c.relnamespace = `+inSchema+` and c.relkind = 'r' and c.relname ~ '^(run|attempt)_[0-9]{8}$'
 		  ) d
-		  where d.day < ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date - $2::integer
+		    cross join jobq.retention_span() t
+		  where (d.day < ((clock_timestamp() - t.longest) at time zone 'UTC')::date - $2::integer
+		      or d.name like 'run%' and d.day < ((clock_timestamp() - t.shortest) at time zone 'UTC')::date - $2::integer
+		        and not exists (select from jobq.sweep w where w.day = d.day and w.next_block is null and w.next_lease is null
+		          and coalesce(w.again_at > clock_timestamp() - $2::integer * interval '1 day', true)))
 		    and not exists (select from jobq.setting s where s.keep_until_exported and d.day >= s.exported_before)
 		    and not exists (select from jobq.lease l
 		      where l.id >= jobq.lease_day(d.day) and l.id < jobq.lease_day(d.day + 1))
@@ -130,8 +134,9 @@ func checkExport(ctx context.Context, p *patient) ([]Finding, error) {
 	days, err := p.names(ctx, p.schema.SQL(`
 		select jobq.export_first()::text
 		  from jobq.setting s
+		  cross join jobq.retention_span() t
 		  where s.keep_until_exported
-		    and jobq.export_first() < ((clock_timestamp() - s.finished_retention) at time zone 'UTC')::date - $1::integer`), exportMargin)
+		    and jobq.export_first() < ((clock_timestamp() - t.shortest) at time zone 'UTC')::date - $1::integer`), exportMargin)
 	if err != nil || len(days) == 0 {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ const (
 	// Of a key whose jobs run in order, another one is taken for the next, likewise.
 	headForgotten = "head-forgotten"
 	retryPassed   = "retry-passed"
+	// A janitor keeps its place in a day in its memory, likewise.
+	sweepForgotten = "sweep-place-in-memory"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 )
@@ -122,6 +124,7 @@ var changes = map[string][]change{
 	newParentOnce:        nil,
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
+	sweepForgotten:       nil,
 	awaitUntold:          nil,
 	headForgotten:        nil,
 	retryPassed:          nil,

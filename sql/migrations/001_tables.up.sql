@@ -177,7 +177,7 @@ alter table jobq.past_lease alter ended set storage main;
 -- the row back to pending. So a job
 -- is over when state is set, or when its slot of the lease has milliseconds; else
 -- it runs. The history is partitioned by the day of the claim, so that retention
--- drops a partition and never deletes row by row; jobq.partition_add makes the days.
+-- drops a partition, and deletes row by row only what is kept for less long than others of its day; jobq.partition_add makes the days.
 create table jobq.run (
   id                  bigint      not null,
   lease_id            bigint      not null, -- an id of its own, without a lease, if it was cancelled before it ran
@@ -328,6 +328,10 @@ create table jobq.queue (
   -- How long the first job of a priority waits before the priority has its turns among
   -- more urgent ones; 0: for ever. See LineAged.
   age_after        interval    not null default jobq.age_after_default(),
+  -- How long finished jobs of the queue are kept, and those of them that failed or were cancelled; null: as long as the
+  -- others of the queue, and else as setting says. See history_sweep.
+  retention        interval,
+  failed_retention interval,
   paused_at        timestamptz,
   paused_by        text,
   pause_reason     text,
@@ -358,8 +362,12 @@ create table jobq.queue (
   constraint "key_rate_jobs and key_rate_period come together" check ((key_rate_jobs is null) = (key_rate_period is null)),
   constraint "key_rate_burst must be 1 to 1000000" check (key_rate_burst between 1 and 1000000),
   constraint "key_rate_burst needs key_rate_jobs" check (key_rate_burst is null or key_rate_jobs is not null),
-  constraint "age_after must be 0 to 30 days" check (age_after between interval '0' and interval '30 days')
+  constraint "age_after must be 0 to 30 days" check (age_after between interval '0' and interval '30 days'),
+  constraint "retention must be 1 day to 10 years" check (retention between interval '1 day' and interval '10 years'),
+  constraint "failed_retention must be 1 day to 10 years" check (failed_retention between interval '1 day' and interval '10 years')
 );
+-- Of 100,000 queues, those with a retention of their own: see retention_span.
+create index queue_retention_idx on jobq.queue (name) where retention is not null or failed_retention is not null;
 
 -- The kinds that are paused, in all queues, and those whose workers have crashed of
 -- late: see kinds_crashed. Other kinds have no row: every claim reads this table.
@@ -535,6 +543,8 @@ create index event_at_idx on jobq.event (at);
 create table jobq.setting (
   singleton          boolean  not null primary key default true check (singleton),
   finished_retention interval not null default '7 days',
+  -- Of jobs that failed or were cancelled; null: as finished_retention.
+  failed_retention   interval,
   -- After how many crashes in a row a kind is paused; 0: never.
   quarantine_crashes smallint not null default 5,
   -- Whether a day of the history stays until it has been exported, and the day before which
@@ -547,10 +557,39 @@ create table jobq.setting (
   export_began_at    timestamptz,
   constraint "finished_retention must be 1 day to 10 years"
     check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years'),
+  constraint "failed_retention must be 1 day to 10 years"
+    check (failed_retention >= interval '1 day' and failed_retention <= interval '10 years'),
   constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000),
   constraint "exported_before must be in the years 2026 to 9999" check (exported_before between date '2026-01-01' and date '9999-12-31')
 );
 insert into jobq.setting default values;
+
+-- How far jobs were deleted from days of the history that stay for others, which are kept for longer: see
+-- history_sweep. A day without a row was not looked through yet. With finished_retention = 7 days, and 90 for
+-- the queue audit, on 20 November:
+--
+--   day     began_at      next_block
+--   10 Nov  18 Nov 00:05              swept: it has jobs of audit only, and goes in February
+--   11 Nov  19 Nov 00:05              swept
+--   12 Nov  20 Nov 00:05  4800        the blocks before 4800 of its partition were looked through
+--   13 Nov                            no row: not yet
+create table jobq.sweep (
+  day        date        not null primary key,
+  began_at   timestamptz not null, -- the last time that its first block was looked at
+  again_at   timestamptz, -- when it is to be looked through once more, whatever has been since began_at
+  next_block bigint, -- while it goes on, in run
+  next_lease bigint, -- and then in past_lease: the leases after this one
+  last_lease bigint, -- up to this one; null: leases are left alone
+  left_over  boolean     not null default false -- jobs stay whose time has come: they run, say, or ended later than others of the day
+);
+
+-- Leases of the day that is being swept whose jobs are kept. They go when the leases were looked at.
+create table jobq.sweep_lease (lease_id bigint not null primary key);
+
+-- Leases of jobs that came back into the history, by an undo: their days are to be swept again. Rows go when the next
+-- sweep begins. Without a key, so that nobody waits.
+create table jobq.sweep_again (lease_id bigint not null);
+create index sweep_again_lease_idx on jobq.sweep_again (lease_id);
 
 -- Counts and sums for charts, so that charts never count job rows. Finishers
 -- append to stat_delta in the transaction that finishes the jobs, and so never

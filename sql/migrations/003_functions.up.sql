@@ -1135,23 +1135,36 @@ end $$;
 -- For partition_add and default_prune.
 create index run_default_place_idx on jobq.run_default (lease_id, id);
 
--- keep_from is the moment before which a job must have ended to be forgotten.
+-- keep_from is the moment before which a job must have ended to be forgotten, where nothing else is said of its queue and its state.
 create function jobq.keep_from() returns timestamptz
   language sql stable
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
+-- retention_span is for how long finished jobs of any queue and state are kept: the shortest, and the longest of all
+-- retentions. Both are finished_retention while no other was set. Needs queue_retention_idx.
+create function jobq.retention_span(out shortest interval, out longest interval)
+  language sql stable set enable_seqscan = off set jit = off
+  as $$
+    select least(s.finished_retention, s.failed_retention, q.shortest), greatest(s.finished_retention, s.failed_retention, q.longest)
+      from jobq.setting s
+      cross join (
+        select least(min(x.retention), min(x.failed_retention)) as shortest, greatest(max(x.retention), max(x.failed_retention)) as longest
+          from jobq.queue x where x.retention is not null or x.failed_retention is not null
+      ) q
+  $$;
+
 -- keep_from_day is the first of the days whose leases may hold a job that ended
--- after keep_from, or the first that was not exported, if days are kept until they
+-- less than a retention ago (finished_retention, where none is given), or the first that was not exported, if days are kept until they
 -- are and that is earlier. What ends with its lease does so within 33 seconds of the
 -- claim, and so a day later at most: the minute is for that. What ends later
 -- says so on its own row: see day_needed.
-create function jobq.keep_from_day() returns date
+create function jobq.keep_from_day(retention interval default null) returns date
   language sql stable
-  return (select least(((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date,
+  return (select least(((statement_timestamp() - coalesce(retention, s.finished_retention) - interval '1 minute') at time zone 'UTC')::date,
     case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
--- day_needed says whether a day before keep_from_day must stay all the same. Of
--- run: one of its leases is held, one of its jobs has ended since keep_from, or an
+-- day_needed says whether a day that is past the longest retention must stay all the same. Of
+-- run: one of its leases is held, one of its jobs has ended within that, or an
 -- unfinished job waited for one of them (dependency_prune). A job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
 -- It asks for the last end, which is an index look-up whatever statistics there
 -- are. Asked for any end since keep_from, the planner may read the whole day.
@@ -1170,7 +1183,7 @@ begin
         or coalesce((select r.finished_at from jobq.%1$I r where r.state = 'completed' order by r.finished_at desc limit 1) >= $3, false)
         or coalesce((select r.finished_at from jobq.%1$I r where r.state <> 'completed' order by r.finished_at desc limit 1) >= $3, false)
         or exists (select from jobq.dependency d where d.parent_lease >= $1 and d.parent_lease < $2)
-    $sql$, name) using low, high, jobq.keep_from() into needed;
+    $sql$, name) using low, high, statement_timestamp() - (select t.longest from jobq.retention_span() t) into needed;
   elsif parent = 'past_lease' then
     needed := to_regclass(format('jobq.%I', name)) is not null
       or exists (select from jobq.run_default r where r.lease_id >= low and r.lease_id < high);
@@ -1179,7 +1192,7 @@ begin
 end $$;
 
 -- partition_prune takes the earliest day of run, past_lease or attempt that is past
--- retention as a whole out of the table, and returns its name, or null when there
+-- the longest retention as a whole, or of which history_sweep has left nothing, out of the table, and returns its name, or null when there
 -- is none: one a transaction, because the lock that it takes keeps finishers
 -- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
 -- has used the parent for long. A day of past_lease or attempt is dropped. A day of
@@ -1187,11 +1200,15 @@ end $$;
 -- payload_prune has removed the large args of its jobs, in steps, and drops it.
 -- That table is renamed, from run_20261101 to run_20261101_past: so
 -- payload_prune tells it from a day that an operator has detached to keep it.
+--
+-- A day is empty when its file is: autovacuum cuts off what was deleted, and to look for rows would read all of that. The
+-- leases of a day go with its last jobs.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   old record;
+  all_before date := jobq.keep_from_day((select t.longest from jobq.retention_span() t)); -- days before this one go as a whole
 begin
   if parent not in ('run', 'past_lease', 'attempt') then
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
@@ -1205,6 +1222,7 @@ begin
         and to_regclass(format('jobq.%I', c.relname || '_past')) is null -- else it waits until that one is dropped
       order by 2
   loop
+    continue when old.day >= all_before and parent <> 'past_lease' and pg_relation_size(old.oid) > 0;
     continue when jobq.day_needed(parent, old.day);
     execute format('lock table only jobq.%I in share update exclusive mode', parent); -- see partition_add
     continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
@@ -1213,10 +1231,13 @@ begin
     -- An undo may have put a job back into the day since, which is to be exported again:
     -- nobody does from here on. Or days are to be kept until they are exported.
     execute format('lock table only jobq.%I in access exclusive mode', parent);
-    if old.day >= jobq.keep_from_day() or jobq.day_needed(parent, old.day) then
+    all_before := jobq.keep_from_day((select t.longest from jobq.retention_span() t));
+    if old.day >= jobq.keep_from_day() or jobq.day_needed(parent, old.day)
+        or old.day >= all_before and parent <> 'past_lease' and pg_relation_size(old.oid) > 0 then
       return null;
     end if;
     if parent = 'run' then
+      delete from jobq.sweep w where w.day = old.day;
       execute format('alter table jobq.run detach partition jobq.%I', old.name);
       execute format('alter table jobq.%I rename to %I', old.name, old.name || '_past');
     else
@@ -1283,8 +1304,277 @@ begin
   return next;
 end $$;
 
+-- attempts_forget deletes the recorded runs of jobs that are gone, given when each was added and when all had ended. An
+-- attempt is on the day on which it ended, and so is planned with the days between: of 1000 jobs of a day, those added not long before
+-- cost two or three days, and only those added long ago more.
+create function jobq.attempts_forget(jobs bigint[], created timestamptz[], ended_before timestamptz) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  part record;
+begin
+  for part in
+    select array_agg(j.id) as ids, min(j.created_at) as since
+      from unnest(jobs, created) j(id, created_at)
+      group by j.created_at >= ended_before - interval '3 days'
+  loop
+    execute format($sql$
+      delete from jobq.attempt a where a.job_id = any($1) and a.finished_at >= %L and a.finished_at < %L
+    $sql$, part.since - interval '1 minute', ended_before) using part.ids;
+  end loop;
+end $$;
+
+-- sweep_begin chooses the day that is to be looked through next, and notes that this begins; null when there is none. That is a day
+-- that stays for the longest retention, but is past another one, which it was not when it was last looked through.
+--
+-- Example: with retentions of 1, 7 and 90 days, a day is looked through when it is 1 and 7 days old, and dropped when it is 90. Of an earlier one jobs
+-- were left over: again_at says when it is its turn once more.
+create function jobq.sweep_begin() returns date
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  span record;
+  chosen date;
+  held boolean;
+  last_lease bigint;
+begin
+  with restored as (
+    delete from jobq.sweep_again g
+      where g.ctid = any(array(select x.ctid from jobq.sweep_again x order by x.lease_id limit 10000))
+      returning g.lease_id
+  )
+  update jobq.sweep w set again_at = least(w.again_at, statement_timestamp())
+    where w.day in (select date '2026-01-01' + (r.lease_id >> 40)::integer from restored r);
+  select t.* into span from jobq.retention_span() t;
+  if span.shortest = span.longest then
+    return null;
+  end if;
+  -- What a sweep has left that did not come to its end: its day was dropped.
+  delete from jobq.sweep_lease k
+    where k.lease_id = any(array(
+      select x.lease_id from jobq.sweep_lease x where x.lease_id < jobq.lease_day(jobq.keep_from_day(span.longest)) order by x.lease_id limit 10000));
+  with kept as materialized (
+    select k.retention, jobq.keep_from_day(k.retention) as from_day
+      from (
+        select s.finished_retention from jobq.setting s
+        union select s.failed_retention from jobq.setting s
+        union select q.retention from jobq.queue q where q.retention is not null or q.failed_retention is not null
+        union select q.failed_retention from jobq.queue q where q.retention is not null or q.failed_retention is not null
+      ) k(retention)
+      where k.retention is not null
+  )
+  select d.day into chosen
+    from (
+      select to_date(right(c.relname, 8), 'YYYYMMDD') as day
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'jobq.run'::regclass and c.relname ~ '^run_[0-9]{8}$'
+    ) d
+    left join jobq.sweep w on w.day = d.day
+    where d.day >= jobq.keep_from_day(span.longest) and d.day < jobq.keep_from_day(span.shortest)
+      and (w.day is null or w.again_at <= statement_timestamp() or w.began_at > statement_timestamp()
+        or exists (
+          select from kept k
+            where d.day < k.from_day and d.day >= ((w.began_at - k.retention - interval '1 minute') at time zone 'UTC')::date))
+    order by d.day
+    limit 1;
+  if chosen is null then
+    return null;
+  end if;
+  -- While one of its leases is held, a row may move to a place that was looked at.
+  held := exists (select from jobq.lease l where l.id >= jobq.lease_day(chosen) and l.id < jobq.lease_day(chosen + 1));
+  if not held and chosen < jobq.keep_from_day() and to_regclass(format('jobq.past_lease_%s', to_char(chosen, 'YYYYMMDD'))) is not null then
+    execute format('select l.id from jobq.past_lease_%s l order by l.id desc limit 1', to_char(chosen, 'YYYYMMDD')) into last_lease;
+  end if;
+  insert into jobq.sweep as w (day, began_at, next_block, last_lease, left_over) values (chosen, statement_timestamp(), 0, last_lease, held)
+    on conflict (day) do update
+      set began_at = excluded.began_at, again_at = null, next_block = 0, next_lease = null, last_lease = excluded.last_lease, left_over = held;
+  return chosen;
+end $$;
+
+-- history_sweep deletes jobs whose time has come from days of the history that stay for others, which are kept for longer. A call
+-- looks at so many blocks of a day's partition, or begins a day, or looks at so many of its leases; the table sweep
+-- has the place. So it goes on there, whoever calls it next. It returns the day, how many jobs it has deleted, and
+-- no day when there is nothing to do.
+--
+-- Example: block_count 16, and a day of 40 blocks. The first call begins the day, the next three look at the
+-- blocks 0 to 15, 16 to 31 and 32 to 39, and the fifth at the first of its leases.
+--
+-- What is said of default_prune holds here, too: whether the day may be deleted from is asked in the statement that
+-- deletes. With a job go its large args and its attempts, and with the next step_prune its steps. A job is left over if it has not ended, has ended later than others
+-- of its day, waits for its dependents to be forgotten (dependency_prune), or is locked: then the day is looked through again a day later.
+--
+-- Of a day that is past finished_retention, the leases go of which no job is left. Which these are, a row of
+-- past_lease does not say; so each that is still needed is noted in sweep_lease. A lease that was written since
+-- the day was begun has a greater id than last_lease, and stays.
+create function jobq.history_sweep(block_count integer, lease_count integer) returns table (day date, removed bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  place jobq.sweep;
+  name text;
+begin
+  removed := 0;
+  select w.* into place from jobq.sweep w where w.next_block is not null or w.next_lease is not null order by w.day limit 1 for update;
+  if not found then
+    day := jobq.sweep_begin();
+    if day is not null then
+      return next;
+    end if;
+    return;
+  end if;
+  day := place.day;
+  name := to_char(day, 'YYYYMMDD');
+  if to_regclass('jobq.run_' || name) is null
+      or day >= (select jobq.keep_from_day(t.shortest) from jobq.retention_span() t) then -- dropped; or kept for longer, or not exported, from now on
+    delete from jobq.sweep w where w.day = place.day;
+  elsif place.next_block is not null then
+    removed := jobq.sweep_blocks(place, name, block_count);
+  elsif to_regclass('jobq.past_lease_' || name) is null then
+    update jobq.sweep w set next_lease = null where w.day = place.day;
+  else
+    perform jobq.sweep_leases(place, name, lease_count);
+  end if;
+  return next;
+end $$;
+
+-- sweep_blocks looks at the next blocks of a day, for history_sweep. Days of past_lease are named, so that the others are not locked.
+create function jobq.sweep_blocks(place jobq.sweep, name text, block_count integer) returns bigint
+  language plpgsql security definer
+  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  block_end bigint := place.next_block + block_count;
+  is_last boolean := block_end >= pg_relation_size(format('jobq.run_%s', name)::regclass) / current_setting('block_size')::bigint;
+  removed bigint;
+  stays boolean; -- some job whose time has come
+  gone_ids bigint[];
+  gone_created timestamptz[];
+  last_end timestamptz;
+begin
+  execute format($sql$
+    with page as materialized (
+      select r.ctid as place, r.id, r.lease_id, r.slot, r.state, r.queue, r.created_at, r.finished_at
+        from jobq.run_%1$s r
+        where r.ctid >= %2$L and r.ctid < %3$L
+    ), known as materialized (
+      select p.place, p.id, p.lease_id, p.slot,
+          coalesce(p.finished_at, l.claimed_at + nullif(l.ended_ms, -1) * interval '1 ms') as ended_at,
+          case when p.state <> 'completed' then coalesce(q.failed_retention, q.retention, s.failed_retention, s.finished_retention)
+            else coalesce(q.retention, s.finished_retention) end as retention,
+          s.keep_until_exported and $1 >= s.exported_before as is_kept
+        from page p
+        cross join jobq.setting s
+        left join lateral (select x.retention, x.failed_retention from jobq.queue x where x.name = p.queue limit 1) q on true
+        left join lateral (
+          select x.claimed_at, x.ended_ms[array_position(x.ended_slots, p.slot)] as ended_ms from jobq.lease x where x.id = p.lease_id
+          union all
+          select x.claimed_at, x.ended[p.slot] from jobq.past_lease x where x.id = p.lease_id and x.id >= %4$s and x.id < %5$s
+          limit 1
+        ) l on true
+    ), due as materialized (
+      select k.place, k.id, k.lease_id, k.ended_at,
+          not k.is_kept and k.ended_at < statement_timestamp() - k.retention
+            and (select true from jobq.dependency d where d.parent = k.id and d.parent_lease = k.lease_id limit 1) is null as goes
+        from known k
+        where k.ended_at is null or $1 < ((statement_timestamp() - k.retention - interval '1 minute') at time zone 'UTC')::date
+    ), old as materialized (
+      select d.place, d.ended_at
+        from due d
+        cross join lateral (select x.ctid from jobq.run_%1$s x where x.ctid = d.place for update skip locked) l
+        where d.goes
+    ), gone as materialized (
+      delete from jobq.run_%1$s r
+        where r.ctid = any(array(select o.place from old o))
+        returning r.ctid as place, r.id, r.args_apart, r.created_at
+    ), args_gone as (
+      delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
+    ), noted as (
+      insert into jobq.sweep_lease (lease_id)
+        select distinct k.lease_id
+          from known k
+          where $2 and k.slot > 0 and not exists (select from gone g where g.place = k.place)
+          order by k.lease_id
+        on conflict do nothing
+    )
+    select (select count(*) from gone), (select count(*) from due) > (select count(*) from gone),
+        (select array_agg(g.id) from gone g), (select array_agg(g.created_at) from gone g), (select max(o.ended_at) from old o)
+  $sql$, name, format('(%s,0)', place.next_block), format('(%s,0)', block_end), jobq.lease_day(place.day), jobq.lease_day(place.day + 1))
+    using place.day, place.last_lease is not null
+    into removed, stays, gone_ids, gone_created, last_end;
+  if removed > 0 then
+    perform jobq.attempts_forget(gone_ids, gone_created, last_end + interval '1 minute');
+  end if;
+  stays := stays or place.left_over;
+  update jobq.sweep w
+    set next_block = case when not is_last then block_end end,
+      next_lease = case when is_last and place.last_lease is not null then jobq.lease_day(place.day) - 1 end,
+      left_over = stays,
+      again_at = case when is_last and stays then least(w.again_at, place.began_at + interval '1 day') else w.again_at end
+    where w.day = place.day;
+  return removed;
+end $$;
+
+-- sweep_leases looks at the next leases of a day, for history_sweep.
+create function jobq.sweep_leases(place jobq.sweep, name text, lease_count integer) returns void
+  language plpgsql security definer
+  set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  last bigint; -- null: there are no more
+begin
+  execute format($sql$
+    with page as materialized (
+      select l.id from jobq.past_lease_%s l where l.id > $1 and l.id <= $2 order by l.id limit $3
+    ), gone as (
+      delete from jobq.past_lease_%1$s l
+        where l.id = any(array(
+          select p.id from page p
+            where (select true from jobq.sweep_lease k where k.lease_id = p.id) is null
+              and (select true from jobq.sweep_again g where g.lease_id = p.id limit 1) is null))
+    )
+    select max(p.id) from page p
+  $sql$, name) using place.next_lease, place.last_lease, lease_count into last;
+  -- No more of this day than there are leases: an index range, from where the last call has ended.
+  delete from jobq.sweep_lease k
+    where k.lease_id > place.next_lease and k.lease_id <= coalesce(last, jobq.lease_day(place.day + 1) - 1);
+  update jobq.sweep w set next_lease = last where w.day = place.day;
+end $$;
+
+-- retention_changed has days looked through again that are past a retention which was longer before. Until it commits, no
+-- day is looked through: else the one that is would go on with what was before.
+create function jobq.retention_changed() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  own_retention interval; -- of a queue; null: as of all
+  own_failed_retention interval;
+begin
+  lock table jobq.sweep in exclusive mode;
+  if tg_relid = 'jobq.queue'::regclass and tg_op <> 'DELETE' then
+    own_retention := new.retention;
+    own_failed_retention := new.failed_retention;
+  end if;
+  update jobq.sweep w set again_at = clock_timestamp()
+    from jobq.setting s
+    where w.day < ((statement_timestamp() - least(coalesce(own_retention, s.finished_retention),
+        coalesce(own_failed_retention, own_retention, s.failed_retention, s.finished_retention))) at time zone 'UTC')::date;
+  return null;
+end $$;
+create trigger retention_changed after update of finished_retention, failed_retention on jobq.setting
+  for each row when (old.finished_retention is distinct from new.finished_retention or old.failed_retention is distinct from new.failed_retention)
+  execute function jobq.retention_changed();
+create trigger retention_changed after update of retention, failed_retention on jobq.queue
+  for each row when (old.retention is distinct from new.retention or old.failed_retention is distinct from new.failed_retention)
+  execute function jobq.retention_changed();
+create trigger retention_added after insert on jobq.queue
+  for each row when (new.retention is not null or new.failed_retention is not null) execute function jobq.retention_changed();
+create trigger retention_removed after delete on jobq.queue
+  for each row when (old.retention is not null or old.failed_retention is not null) execute function jobq.retention_changed();
+
 -- default_prune deletes what the default partition of run, past_lease or attempt
--- has that is past retention. It looks at so many rows at most of days before
+-- has that is past the retention of its queue and state. Attempts go with their jobs, and at the latest after the longest
+-- retention. It looks at so many rows at most of days before
 -- keep_from_day, in the order of lease and job, or of finished_at as the epoch in
 -- microseconds, from the given place on. It returns at how many it has looked,
 -- and the place of the last of them, where the next call begins: else it would
@@ -1297,39 +1587,52 @@ create function jobq.default_prune(parent text, after bigint, after_job bigint, 
   returns table (looked bigint, last bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
+declare
+  span record;
+  gone_ids bigint[];
+  gone_created timestamptz[];
 begin
+  select t.* into span from jobq.retention_span() t;
   if parent = 'attempt' then
     with gone as (
       delete from jobq.attempt_default t
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
             where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
-              and x.finished_at < (select jobq.keep_from_day())::timestamp at time zone 'UTC'
+              and x.finished_at < (select jobq.keep_from_day(span.longest))::timestamp at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
     select count(*), (extract(epoch from max(g.finished_at)) * 1000000)::bigint, 0 into looked, last, last_job from gone g;
   elsif parent = 'run' then
     with page as materialized (
-      select x.ctid as place, x.id, x.lease_id, x.slot, x.finished_at
+      select x.ctid as place, x.id, x.lease_id, x.slot, x.finished_at, x.queue, x.state
         from jobq.run_default x
-        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < (select jobq.lease_day(jobq.keep_from_day()))
+        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < (select jobq.lease_day(jobq.keep_from_day(span.shortest)))
         order by x.lease_id, x.id
         limit default_prune.row_count
     ), old as materialized (
       select l.place
         from page p
+        cross join jobq.setting s
+        left join lateral (select x.retention, x.failed_retention from jobq.queue x where x.name = p.queue limit 1) q on true
         cross join lateral jobq.run_end(p.lease_id, p.slot, p.finished_at) e
         cross join lateral (select x.ctid as place from jobq.run_default x where x.ctid = p.place for update skip locked) l
-        where e.ended_at < (select jobq.keep_from())
+        where e.ended_at < statement_timestamp() - case when p.state <> 'completed'
+            then coalesce(q.failed_retention, q.retention, s.failed_retention, s.finished_retention)
+            else coalesce(q.retention, s.finished_retention) end
           and not exists (select from jobq.dependency d where d.parent = p.id and d.parent_lease = p.lease_id)
     ), gone as (
-      delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart
+      delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart, r.created_at
     ), args_gone as (
       delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
     )
-    select count(*), max(p.lease_id), (select p.id from page p order by p.lease_id desc, p.id desc limit 1)
-      into looked, last, last_job from page p;
+    select count(*), max(p.lease_id), (select p.id from page p order by p.lease_id desc, p.id desc limit 1),
+        (select array_agg(g.id) from gone g), (select array_agg(g.created_at) from gone g)
+      into looked, last, last_job, gone_ids, gone_created from page p;
+    if span.shortest < span.longest then
+      perform jobq.attempts_forget(gone_ids, gone_created, statement_timestamp());
+    end if;
   elsif parent = 'past_lease' then
     with page as materialized (
       select x.id from jobq.past_lease_default x
@@ -2847,5 +3150,5 @@ revoke execute on function
   jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
+  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -8,7 +8,7 @@ drop function jobq.export_again(date);
 drop function jobq.export_end(text, date, timestamptz, bigint, bigint);
 drop function jobq.export_begin(date);
 drop function jobq.export_first();
-drop function jobq.act_settings(text, interval, integer, text, boolean, date);
+drop function jobq.act_settings(text, interval, integer, text, boolean, date, interval);
 drop function jobq.kinds_crashed(text[], timestamptz[], text);
 drop function jobq.act_key(text, text, text, text, text);
 drop function jobq.act_key_weight(text, text, text, integer, text);

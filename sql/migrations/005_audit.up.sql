@@ -827,11 +827,11 @@ begin
   return next;
 end $$;
 
--- act_settings changes the settings of the schema that are not null. It returns
--- the audit row's id, or null when they are so already.
+-- act_settings changes the settings of the schema that are not null; a failed_retention of 0 gives back its default, which is
+-- to be as finished_retention. It returns the audit row's id, or null when they are so already.
 create function jobq.act_settings(
     actor text, finished_retention interval, quarantine_crashes integer default null, note text default null,
-    keep_until_exported boolean default null, exported_before date default null)
+    keep_until_exported boolean default null, exported_before date default null, failed_retention interval default null)
   returns bigint
   language plpgsql
   as $$
@@ -850,6 +850,14 @@ begin
     end if;
     was := was || jsonb_build_object('finished_retention', old.finished_retention);
     new := new || jsonb_build_object('finished_retention', act_settings.finished_retention);
+  end if;
+  if act_settings.failed_retention <> coalesce(old.failed_retention, interval '0') then
+    if act_settings.failed_retention <> interval '0' and act_settings.failed_retention not between interval '1 day' and interval '10 years' then
+      raise sqlstate 'JQ001' using
+        message = format('failed_retention must be 1 day to 10 years, or 0 for as long as finished_retention, not %s', act_settings.failed_retention);
+    end if;
+    was := was || jsonb_build_object('failed_retention', old.failed_retention);
+    new := new || jsonb_build_object('failed_retention', nullif(act_settings.failed_retention, interval '0'));
   end if;
   if act_settings.quarantine_crashes <> old.quarantine_crashes then
     if act_settings.quarantine_crashes not between 0 and 1000 then
@@ -875,6 +883,7 @@ begin
   end if;
   update jobq.setting s
     set finished_retention = coalesce(act_settings.finished_retention, s.finished_retention),
+      failed_retention = nullif(coalesce(act_settings.failed_retention, s.failed_retention), interval '0'),
       quarantine_crashes = coalesce(act_settings.quarantine_crashes, s.quarantine_crashes),
       keep_until_exported = coalesce(act_settings.keep_until_exported, s.keep_until_exported),
       exported_before = coalesce(act_settings.exported_before, s.exported_before);
@@ -894,9 +903,9 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
     'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
-    'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'age_after'];
+    'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'age_after', 'retention', 'failed_retention'];
   optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
-    'key_rate_jobs', 'key_rate_period', 'key_rate_burst']; -- null puts them back
+    'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'retention', 'failed_retention']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -950,7 +959,7 @@ begin
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
         max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
         key_rate_jobs = wanted.key_rate_jobs, key_rate_period = wanted.key_rate_period, key_rate_burst = wanted.key_rate_burst,
-        age_after = wanted.age_after
+        age_after = wanted.age_after, retention = wanted.retention, failed_retention = wanted.failed_retention
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
@@ -1073,7 +1082,7 @@ create function jobq.export_again(day date) returns void
 
 -- run_restore puts a job that had ended back into the history, from a row of job_lock. The
 -- row says itself how it ended, even if its lease does, too: retention may be about to
--- drop that. Where it has, one without ends says who had the job.
+-- drop that. Where it has, one without ends says who had the job. A day that was swept (history_sweep) is swept again.
 create function jobq.run_restore(was jsonb) returns void
   language plpgsql
   as $$
@@ -1094,6 +1103,7 @@ begin
   end if;
   ended.run_at := nullif(ended.run_at, ended.created_at);
   insert into jobq.run select ended.*;
+  insert into jobq.sweep_again (lease_id) values (ended.lease_id);
   if pg_sequence_last_value('jobq.dependency_seq') is not null then
     perform jobq.parents_ended(array[ended.id]);
   end if;
@@ -1279,7 +1289,8 @@ begin
           (undone.replaced ->> 'quarantine_crashes')::integer, 'undo',
           (undone.replaced ->> 'keep_until_exported')::boolean,
           -- Never later: a job may have come back into a day that had been exported.
-          least((select s.exported_before from jobq.setting s), (undone.replaced ->> 'exported_before')::date));
+          least((select s.exported_before from jobq.setting s), (undone.replaced ->> 'exported_before')::date),
+          case when undone.replaced ? 'failed_retention' then coalesce((undone.replaced ->> 'failed_retention')::interval, interval '0') end);
       else
         perform jobq.act_queue_set(actor, undone.target, undone.replaced, 'undo');
       end if;

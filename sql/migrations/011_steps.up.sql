@@ -447,7 +447,7 @@ begin
   ), gone as materialized (
     -- The looks are scalar subqueries, which never become joins.
     select j.job_id
-      from (select p.job_id from page p group by p.job_id having max(p.started_at) < (select jobq.keep_from())) j
+      from (select p.job_id from page p group by p.job_id having max(p.started_at) < (select statement_timestamp() - t.shortest from jobq.retention_span() t)) j
       where (select true from jobq.pending x where x.id = j.job_id limit 1) is null
         and (select true from jobq.run x where x.id = j.job_id limit 1) is null
         and (select true from jobq.audit_job x where x.job_id = j.job_id and x.state_after = 'deleted' limit 1) is null

@@ -159,6 +159,8 @@ comment on column jobq.queue.key_rate_period is 'See key_rate_jobs.';
 comment on column jobq.queue.key_rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.rate_burst is 'How many of these at once; null: a tenth of a second''s jobs, 1 at least.';
 comment on column jobq.queue.age_after is 'How long the first job of a priority waits before it gets turns among more urgent ones; 0: for ever.';
+comment on column jobq.queue.retention is 'How long finished jobs of the queue are kept, at least; null: as finished_retention says.';
+comment on column jobq.queue.failed_retention is 'And those of them that failed or were cancelled; null: as retention says, or else failed_retention of all queues.';
 comment on column jobq.queue.paused_at is 'Since when nothing is claimed; null: it is not paused.';
 comment on column jobq.queue.paused_by is 'Who paused it.';
 comment on column jobq.queue.pause_reason is 'And why.';
@@ -206,11 +208,25 @@ comment on column jobq.worker.kind_slots is 'Slots by kind, in each queue, as a 
 comment on table jobq.setting is 'Settings of the whole schema: one row. Change them with jobq.act_settings.';
 comment on column jobq.setting.singleton is 'Always true.';
 comment on column jobq.setting.finished_retention is 'How long finished jobs are kept, at least.';
+comment on column jobq.setting.failed_retention is 'And those that failed or were cancelled; null: as finished_retention.';
 comment on column jobq.setting.quarantine_crashes is 'After how many crashes in a row a kind is paused; 0: never.';
 comment on column jobq.setting.keep_until_exported is 'Whether days of the history stay until they were exported.';
 comment on column jobq.setting.exported_before is 'All days before this one were.';
 comment on column jobq.setting.export_day is 'The day of which an export has begun last.';
 comment on column jobq.setting.export_began_at is 'When; null: not, or one of its jobs has come back since.';
+
+comment on table jobq.sweep is 'How far jobs were deleted from days of the history that stay for others, which are kept for longer.';
+comment on column jobq.sweep.day is 'The day (UTC).';
+comment on column jobq.sweep.began_at is 'When it was last begun.';
+comment on column jobq.sweep.again_at is 'When the day is to be looked through once more; null: when the next retention is over.';
+comment on column jobq.sweep.next_block is 'The block of its partition of run at which it goes on; null: it does not.';
+comment on column jobq.sweep.next_lease is 'The lease after which it goes on; null: it does not.';
+comment on column jobq.sweep.last_lease is 'The last lease at which it looks; null: at none.';
+comment on column jobq.sweep.left_over is 'Whether jobs stay whose time has come, such as those that run.';
+comment on table jobq.sweep_lease is 'Leases of the day that is being swept whose jobs are kept.';
+comment on column jobq.sweep_lease.lease_id is 'The lease.';
+comment on table jobq.sweep_again is 'Leases of jobs that an undo has brought back: their days are to be swept again.';
+comment on column jobq.sweep_again.lease_id is 'The lease.';
 
 comment on table jobq.schedule is 'Jobs that are added at fixed times. Change it with jobq.schedule_set and its like.';
 comment on column jobq.schedule.name is 'The schedule.';

@@ -61,7 +61,8 @@ select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 -- it: 0 when there was nothing to do. An interval is stored in days, as people write it.
 -- name: SettingSet :one
 select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval), sqlc.narg(quarantine_crashes)::integer,
-  keep_until_exported => sqlc.narg(keep_until_exported)::boolean, exported_before => sqlc.narg(exported_before)::date), 0)::bigint as audit;
+  keep_until_exported => sqlc.narg(keep_until_exported)::boolean, exported_before => sqlc.narg(exported_before)::date,
+  failed_retention => justify_hours(sqlc.narg(failed_retention)::interval)), 0)::bigint as audit;
 
 -- QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
 -- name: QueueSet :one
@@ -70,7 +71,7 @@ select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text,
 -- SettingGet is the settings of the schema.
 -- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes,
-    s.keep_until_exported, s.exported_before
+    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000, 0)::bigint as failed_retention_ms
   from jobq.setting s;
 
 -- AuditBegin records an action by filter before its first batch, with the

@@ -22,6 +22,12 @@ select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_
 select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as last_job
   from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;
 
+-- HistorySweep deletes a batch of what is kept for less long than others of its day: see history_sweep. No
+-- row when there is nothing to do.
+-- name: HistorySweep :one
+select p.day::date as day, p.removed::bigint as removed
+  from jobq.history_sweep(sqlc.arg(block_count)::integer, sqlc.arg(lease_count)::integer) p;
+
 -- HistoryAnalyze makes the statistics of run as a whole, if there are none or the
 -- last ones are so old, or of far fewer rows, and says whether it did.
 -- name: HistoryAnalyze :one

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
@@ -133,6 +134,9 @@ func (s *QueueList) detail() []string {
 	if limits := s.limits(q); limits != "" {
 		lines = append(lines, " limits    "+limits)
 	}
+	if kept := kept(q); kept != "" {
+		lines = append(lines, " kept      "+kept)
+	}
 	lines = append(lines,
 		fmt.Sprintf(" last min  %s/s completed   %s/s failed   average run %s, wait %s", format.Rate(r.Completed), format.Rate(r.Failed),
 			r.Run(), r.Wait()),
@@ -171,6 +175,18 @@ func (s *QueueList) limits(q monitor.Queue) string {
 		limits = append(limits, "burst "+format.Number(int64(q.Rate.Burst)))
 	}
 	return strings.Join(limits, ", ")
+}
+
+// kept is how long finished jobs of a queue are kept, where it has a retention of its own; else empty.
+func kept(q monitor.Queue) string {
+	var kept []string
+	if q.Retention > 0 {
+		kept = append(kept, "finished jobs "+when.FormatDuration(q.Retention))
+	}
+	if q.FailedRetention > 0 {
+		kept = append(kept, "failed and cancelled ones "+when.FormatDuration(q.FailedRetention))
+	}
+	return strings.Join(kept, ", ")
 }
 
 // Told is the list in words.

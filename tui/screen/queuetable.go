@@ -176,6 +176,9 @@ func (t *queueTable) toldQueues() []string {
 		if q.ThrottledUntil != nil {
 			text += ", throttled until " + t.Paint.Clock(*q.ThrottledUntil)
 		}
+		if kept := kept(q); kept != "" {
+			text += ", kept: " + kept
+		}
 		if q.HeadRunAt != nil {
 			text += ", the oldest has waited for " + format.Ago(now.Sub(*q.HeadRunAt))
 		}

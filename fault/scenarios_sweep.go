@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// sweepForgotten is the mutant whose janitor keeps its place in a day in its memory.
+const sweepForgotten = "sweep-place-in-memory"
+
+// sweepAndKills has janitors delete from a day what is kept for less long than others of it, while they are killed, and
+// jobs run. What is to go must be gone in the end, with what belongs to it, and nothing else.
+func sweepAndKills(l *lab) error {
+	const jobs, kept = 60_000, 6_000
+	if l.mutant == sweepForgotten {
+		err := l.replaceIn("jobq.history_sweep(integer, integer)", "  day := place.day;\n", `  day := place.day;
+			if place.began_at < (select a.backend_start from pg_stat_activity a where a.pid = pg_backend_pid()) then
+				update jobq.sweep w set next_block = null, next_lease = null where w.day = place.day;
+				return;
+			end if;
+			`)
+		if err != nil {
+			return err
+		}
+	}
+	err := l.inTx(func(tx pgx.Tx) error {
+		_, err := tx.Exec(l.ctx, `
+			select jobq.partition_add(parent, (now() at time zone 'UTC')::date - 10) from unnest(array['run', 'past_lease', 'attempt']) parent;
+			set local session_replication_role = replica;
+			update jobq.setting set failed_retention = '30 days';
+			insert into jobq.past_lease (id, claimed_at, owner, ended)
+				select jobq.lease_day((now() at time zone 'UTC')::date - 10) + i, now() - interval '10 days', 'old', array_fill(case when i % 10 = 0 then -1 else 5 end, array[100])
+					from generate_series(1, 600) i;
+			insert into jobq.run (id, lease_id, slot, state, finished_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+				select -i, jobq.lease_day((now() at time zone 'UTC')::date - 10) + 1 + (i - 1) / 100, (i - 1) % 100 + 1,
+						case when (1 + (i - 1) / 100) % 10 = 0 then 'failed'::jobq.job_state end, case when (1 + (i - 1) / 100) % 10 = 0 then now() - interval '10 days' end,
+						now() - interval '10 days', 0, 0, 25, 0, false, 'old', 'old', jsonb_build_object('filler', repeat('x', 200))
+					from generate_series(1, 60000) i`)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := l.crew(2); err != nil {
+		return err
+	}
+	stop := l.produce(40, 5)
+	const done = "select count(*) from jobq.sweep where next_block is null and next_lease is null"
+	killed := 0
+	err = l.within(patience, "the day to be swept", func() (bool, error) {
+		if l.number(done) > 0 {
+			return true, nil
+		}
+		if l.number("select count(*) from jobq.sweep where next_block > 0") == 0 || killed >= 8 {
+			return false, nil
+		}
+		for _, p := range l.processes {
+			if p.args[0] == "janitor" && p.alive() {
+				p.kill()
+				if err := l.janitor(); err != nil {
+					return false, err
+				}
+			}
+		}
+		killed++
+		pause(l.ctx, l.between(0, scan))
+		return false, nil
+	})
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	left, failed := l.number("select count(*) from jobq.run where kind = 'old'"), l.number("select count(*) from jobq.job where kind = 'old' and state = 'failed' and lease_owner = 'old'")
+	leases := l.number("select count(*) from jobq.past_lease where owner = 'old'")
+	l.figuref("all janitors killed %d times while they swept a day of %d jobs; %d are left, with %d leases", killed, jobs, left, leases)
+	switch {
+	case left != kept || failed != kept || leases != kept/100:
+		return brokenf("%d jobs are left of the day, %d as they were, with %d leases: there should be %d, with %d", left, failed, leases, kept, kept/100)
+	case killed == 0:
+		return errors.New("no janitor was killed while it swept")
+	}
+	return nil
+}
