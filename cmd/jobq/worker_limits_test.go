@@ -72,7 +72,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 14, audited())
+	require.Equal(t, 16, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.

@@ -276,7 +276,9 @@ func TestSweepBesideRunningJobs(t *testing.T) {
 	q.exec("update jobq.past_lease set id = id - ($1::bigint << 40), claimed_at = claimed_at - $1::integer * interval '1 day' where id > (select max(r.lease_id) from jobq.run r where queue = 'audit')", days)
 	jobs[1].LeaseToken -= days << 40
 	jobs[1].StartedAt.Time = jobs[1].StartedAt.Time.AddDate(0, 0, -days)
-	count := func(state string) int { return q.number("select count(*) from jobq.job where queue = 'default' and state::text = $1", state) }
+	count := func(state string) int {
+		return q.number("select count(*) from jobq.job where queue = 'default' and state::text = $1", state)
+	}
 	require.Equal(t, []int{1, 3}, []int{count("running"), count("completed")})
 
 	require.Equal(t, 3, q.sweep())
