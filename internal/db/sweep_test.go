@@ -207,6 +207,7 @@ func TestRetentionChangesDuringASweep(t *testing.T) {
 	q := setUp(t)
 	q.endedOn(10, "default", "audit")
 	q.keep("audit", 90, 0)
+	q.keep("mail", 90, 0)
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(ctx) }()
