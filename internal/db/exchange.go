@@ -416,6 +416,8 @@ func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
 }
 
 func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams, each bool) {
+	sent := *claim // what the caller has given stays as it is: another claim may be sent from it at the same time
+	claim = &sent
 	if claim.FromPriorities == nil {
 		WholeLine(claim)
 	}
