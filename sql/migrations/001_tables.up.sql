@@ -315,6 +315,9 @@ create table jobq.queue (
   -- Whether the jobs of a key run in the order of their line, and what one does to the next that waits for its retry (hold,
   -- pass), or has failed (stop); null for no order. See lane_next.
   key_order        text,
+  -- What ends the group of a key: acme/1 and acme/2 are of the group acme where it is '/'. Groups have equal shares of the
+  -- queue, however many keys they have; null: each key is one. See key_group.
+  key_separator    text,
   -- How many jobs of the queue may start in each period, over all workers, and how
   -- many more at once when few have started before; null for no limit, and for the
   -- burst that rate_burst_default says. See queue_admit.
@@ -352,6 +355,7 @@ create table jobq.queue (
   constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
   constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
   constraint "key_order needs key_limit 1" check (key_order is null or key_limit is not distinct from 1),
+  constraint "key_separator must be 1 to 8 characters" check (char_length(key_separator) between 1 and 8),
   constraint "rate_jobs must be 1 to 1000000" check (rate_jobs between 1 and 1000000),
   constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
