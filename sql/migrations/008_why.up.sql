@@ -536,7 +536,7 @@ end $$;
 -- why_ended is the reason why a job that has ended does not run again, with what would
 -- keep a requeue from being done. The job's row is looked up by its id, and its key by the primary key: a row each.
 -- They are not joined. Without statistics, the planner expects to find very many rows of any id, and may then rather read all keys that
--- there are; or read the index of the times until which keys are kept. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
+-- there are; or read the index of the times until which keys are kept, so (kind, key) alone is asked for first. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
 -- and unique_key_pkey only.
 create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   language sql stable
@@ -544,10 +544,10 @@ create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   as $$
     select ended || jsonb_build_object(
         'args_gone', coalesce(r.args_apart, false) and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
-        'key_holder', (select k.job_id from jobq.unique_key k
-          where k.kind = r.kind and k.key = r.unique_key and k.job_id <> why_ended.job_id and (not k.job_over or k.kept_until > statement_timestamp()) limit 1),
-        'key_until', (select k.kept_until from jobq.unique_key k
-          where k.kind = r.kind and k.key = r.unique_key and k.job_over and k.kept_until > statement_timestamp() limit 1))
+        'key_holder', (select k.job_id from (select x.* from jobq.unique_key x where x.kind = r.kind and x.key = r.unique_key offset 0) k
+          where k.job_id <> why_ended.job_id and (not k.job_over or k.kept_until > statement_timestamp())),
+        'key_until', (select k.kept_until from (select x.* from jobq.unique_key x where x.kind = r.kind and x.key = r.unique_key offset 0) k
+          where k.job_over and k.kept_until > statement_timestamp()))
       from (select) job
       left join lateral (select x.kind, x.unique_key, x.args_apart from jobq.run x where x.id = why_ended.job_id limit 1) r on true
   $$;

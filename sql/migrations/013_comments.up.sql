@@ -307,6 +307,7 @@ comment on table jobq.throttle is 'How far queues with a rate have used it.';
 comment on table jobq.lane is 'Partition keys that have jobs: whose turn it is, and what they hold.';
 comment on table jobq.lane_head is 'The job of each partition key that was claimed last, in queues with a strict order.';
 comment on table jobq.lane_hint is 'Partition keys that a claim is to look at; ids below 0: that were paused.';
+comment on table jobq.key_group is 'Groups of partition keys, in queues with a key_separator: which turn each gets next.';
 comment on table jobq.event is 'What janitors and starting workers saw and did, for people.';
 comment on table jobq.stat is 'Sums by minute: read jobq.stats.';
 comment on table jobq.stat_delta is 'What is yet to be added to jobq.stat.';
