@@ -2240,7 +2240,8 @@ create function jobq.group_turn(turn bigint) returns bigint
   language sql immutable parallel safe
   return (turn - jobq.group_turn_first()) >> 20;
 
--- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. It
+-- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. That of
+-- a key with a weight is as long as so many. It
 -- says how many. weighted says that some keys have weights. Only who has its turn in the queue may call it. A turn ends with the last 20 bits of
 -- that of lane_turn_seq, so that no two lanes have the same. Needs lane_pkey, lane_turn_idx, key_group_pkey and key_weight_pkey only.
 create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns integer
@@ -2255,21 +2256,27 @@ begin
     update jobq.lane x set group_clock = clock where x.queue = of_queue and x.key = '';
   end if;
   with ready as materialized (
-    select x.key, x.turn, split_part(x.key, separator, 1) as name
+    select x.key, x.turn, x.due, split_part(x.key, separator, 1) as name
       from jobq.lane x
       where x.queue = of_queue and x.turn is not null and x.turn < jobq.group_turn_first()
       order by x.turn
       limit lanes_max
+  ), own as materialized (
+    select r.key, r.turn, r.name, least(r.due, w.weight) as jobs
+      from ready r
+      cross join lateral (
+        select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = r.key limit 1) end, 1)::integer as weight
+      ) w
   ), placed as materialized (
-    select r.key, r.turn, r.name, row_number() over (partition by r.name order by r.turn) - 1 as before from ready r
+    select o.key, o.turn, o.name, o.jobs, sum(o.jobs) over (partition by o.name order by o.turn) - o.jobs as before from own o
   ), began as materialized (
-    select g.name, g.lanes,
+    select g.name, g.jobs,
         greatest((select x.next_turn from jobq.key_group x where x.queue = of_queue and x.name = g.name limit 1), clock) as turn,
         coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
-      from (select p.name, count(*) as lanes from placed p group by p.name) g
+      from (select p.name, sum(p.jobs) as jobs from placed p group by p.name) g
   ), noted as (
     insert into jobq.key_group (queue, name, next_turn)
-      select of_queue, b.name, b.turn + b.lanes / b.weight from began b
+      select of_queue, b.name, b.turn + b.jobs / b.weight from began b
       on conflict on constraint key_group_pkey do update set next_turn = excluded.next_turn
   ), turned as (
     insert into jobq.lane (queue, key, turn)
@@ -2308,18 +2315,17 @@ begin
   return greatest(lanes, groups);
 end $$;
 
--- lane_group_laps is how many turns a claim that has room for so many jobs takes of each lane beyond the one that it has: of the lanes behind after_turn and up to
--- to_turn, of lanes_max at most. wanted is the room without the share of jobs that have no key (with_plain), which are as one more group.
+-- lane_group_shares is what a claim that has room for so many jobs takes of each group (names, group_weights, jobs) of the lanes behind after_turn and up to
+-- to_turn, of which it looks at lanes_max at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
+-- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
+-- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
+-- Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
 --
--- Each lane gives the job of its turn. What is wanted beyond that goes to the groups whose next turns come first, up to the same turn
--- of all (level), as claims of one job would take it; but not past the last lane that it looks at, behind which others wait.
--- Within the group, its lanes share that. Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
---
--- Example: 10 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. The next turns are 4 of a and 2 of b. Beyond the 4 jobs
--- of these turns, 6 are wanted: 2 of a (4 and 5), and 4 of b (2 to 5). So a/1 and a/2 give 2, a/3 gives 1, and b/1 gives 5.
-create function jobq.lane_group_laps(
+-- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
+-- 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and 2 of b/1.
+create function jobq.lane_group_shares(
   of_queue text, separator text, weighted boolean, after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
-) returns table (keys text[], laps integer[], wanted integer)
+) returns table (names text[], group_weights float8[], jobs integer[], dues integer[], weights integer[], wanted integer)
   language plpgsql
   as $$
 begin
@@ -2327,69 +2333,60 @@ begin
     with looked as materialized (
       select x.key, x.turn, x.due, split_part(x.key, separator, 1) as name
         from jobq.lane x
-        where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_group_laps.to_turn
+        where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_group_shares.to_turn
         order by x.turn
         limit lanes_max
     ), own as materialized (
-      select l.key, l.turn, l.name, l.due,
+      select l.name, l.turn, l.due,
           coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = l.key limit 1) end, 1)::integer as weight
         from looked l
-    ), every as materialized (
-      select g.name, g.due, g.weights,
-          coalesce((select x.next_turn from jobq.key_group x where x.queue = of_queue and x.name = g.name limit 1), 0) as next_turn,
+    ), each as materialized (
+      select g.name, g.first, g.last, g.lanes, g.dues, g.weights,
           coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
-        from (select o.name, sum(coalesce(least(o.due, o.weight), o.weight)) as due, sum(o.weight)::integer as weights from own o group by o.name) g
+        from (
+          select o.name, jobq.group_turn(min(o.turn)) as first, jobq.group_turn(max(o.turn)) as last, count(*) as lanes,
+              sum(least(o.due, o.weight))::integer as dues, sum(o.weight)::integer as weights
+            from own o group by o.name
+        ) g
     ), part as materialized (
-      select p.wanted, greatest(p.wanted - p.due, 0) as beyond
+      select (lane_group_shares.room - case
+          when with_plain and count(*) > 0 then floor(lane_group_shares.room / (sum(e.weight) + 1) + random()) else 0 end)::integer as wanted
+        from each e
+    ), level as materialized ( -- over the first groups, for each number of them; the least one is that of those that it reaches
+      select least(min(f.level), case when sum(f.lanes) = lanes_max then max(f.last) + 1 end) as turn
         from (
-          select (lane_group_laps.room - case
-              when with_plain and count(*) > 0 then floor(lane_group_laps.room / (sum(e.weight) + 1) + random()) else 0 end)::integer as wanted,
-              coalesce(sum(e.due), 0) as due
-            from every e
-        ) p
-    ), level as materialized ( -- of the sums over the first groups, the least one is that of those that it reaches
-      select least(min(f.level), case when (select count(*) from own) = lanes_max then (select jobq.group_turn(max(o.turn)) + 1 from own o) end) as turn
-        from (
-          select (p.beyond + sum(e.weight * e.next_turn) over (order by e.next_turn, e.name)) / sum(e.weight) over (order by e.next_turn, e.name) as level
-            from every e cross join part p
-            where p.beyond > 0
+          select e.last, e.lanes,
+              (p.wanted + sum(e.weight * e.first) over (order by e.first, e.name)) / sum(e.weight) over (order by e.first, e.name) as level
+            from each e cross join part p
         ) f
-    ), extra as materialized (
-      select e.name, e.weights, coalesce(ceil(e.weight * greatest(v.turn - e.next_turn, 0) - 0.000001), 0)::integer as jobs
-        from every e cross join level v
-    ), lane as (
-      select o.key, o.turn, x.jobs / x.weights
-          + case when sum(o.weight) over (partition by o.name order by o.turn) - o.weight < x.jobs % x.weights then 1 else 0 end as laps
-        from own o join extra x on x.name = o.name
     )
-    select coalesce(array_agg(l.key order by l.turn), '{}'), coalesce(array_agg(l.laps order by l.turn), '{}'), (select p.wanted from part p) from lane l;
+    select coalesce(array_agg(e.name), '{}'), coalesce(array_agg(e.weight), '{}'),
+        coalesce(array_agg(ceil(e.weight * greatest(v.turn - e.first, 0) - 0.000001)::integer), '{}'), -- without the last digits of the float
+        coalesce(array_agg(e.dues), '{}'), coalesce(array_agg(e.weights), '{}'), (select p.wanted from part p)
+      from each e cross join level v;
 end $$;
 
--- lane_group_charge moves what groups get next back by the jobs that their lanes have given, each lane beyond the one of its turn; forward by one where a lane that has lost its turn gave none.
--- The lanes had these turns, and have given so many jobs. It moves the queue's clock to the last of these turns, and
--- forgets up to a hundred groups that were at the clock long since. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx
--- and key_weight_pkey only.
-create function jobq.lane_group_charge(of_queue text, separator text, weighted boolean, keys text[], turns bigint[], taken integer[]) returns void
+-- lane_group_charge moves what groups get next back by the jobs that their lanes have given beyond those of their turns, and forward by those that
+-- a lane has not given that has lost its turn: one that still has it, or gets it back (due_turn), has it for the rest. The lanes have these turns then, had
+-- so many jobs to give in them (dues), and have given so many. It sets the queue's clock, and forgets up to a hundred groups that were there
+-- long since. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
+create function jobq.lane_group_charge(
+  of_queue text, separator text, weighted boolean, clock bigint, keys text[], turns bigint[], dues integer[], taken integer[]
+) returns void
   language plpgsql
   as $$
 declare
   kept_for constant integer := 1000; -- turns of the clock
-  clock bigint;
 begin
-  update jobq.lane x
-    set group_clock = greatest(x.group_clock, (
-      select jobq.group_turn(max(k.turn)) from unnest(lane_group_charge.turns, lane_group_charge.taken) as k(turn, taken) where k.taken > 0))
-    where x.queue = of_queue and x.key = ''
-    returning x.group_clock into clock;
+  update jobq.lane x set group_clock = clock where x.queue = of_queue and x.key = '' and x.group_clock < clock;
   insert into jobq.key_group (queue, name, next_turn)
     select of_queue, g.name,
         coalesce((select x.next_turn from jobq.key_group x where x.queue = of_queue and x.name = g.name limit 1), clock)
           + g.jobs / coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8
       from (
-        select split_part(k.key, separator, 1) as name,
-            sum(k.taken - case when (
-              select x.turn = k.turn or x.due_turn = k.turn from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) then 0 else 1 end) as jobs
-          from unnest(lane_group_charge.keys, lane_group_charge.turns, lane_group_charge.taken) as k(key, turn, taken)
+        select split_part(k.key, separator, 1) as name, sum(k.taken - k.due) as jobs
+          from unnest(lane_group_charge.keys, lane_group_charge.turns, lane_group_charge.dues, lane_group_charge.taken) as k(key, turn, due, taken)
+          where (select x.turn = k.turn or x.due_turn = k.turn from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) is not true
           group by 1
       ) g
       where g.jobs <> 0
@@ -2423,8 +2420,8 @@ end $$;
 -- claims jobs are taken. One, if it looks at the last ones of a pass: the next pass takes more. Many, if there are more lanes
 -- than it looks at: as many of each as it needs for its jobs, and the last lane may get less.
 --
--- Where the queue has a key_separator, the lanes are in the order of what their groups have had (key_group). How many turns it takes
--- at once of each is in lane_group_laps. Lanes that have become ready, since the setting came or since the last claim, get their turns of the group first,
+-- Where the queue has a key_separator, the lanes are in the order of what their groups have had (key_group), and it takes of
+-- each group what lane_group_shares says. Lanes that have become ready, since the setting came or since the last claim, get their turns of the group first,
 -- a thousand with each claim.
 --
 -- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
@@ -2491,11 +2488,17 @@ declare
   each_key boolean; -- so they are looked at one by one
   group_clock bigint; -- not null: some lanes may have turns of groups
   regrouped integer := 0; -- lanes that got others, and groups that were forgotten
-  group_keys text[]; -- lane_group_laps has these
-  group_laps integer[];
+  group_names text[]; -- of lane_group_shares
+  group_own_weights float8[];
+  group_jobs integer[];
+  group_dues integer[];
+  group_weights integer[];
+  n_group integer; -- of these, that of the lane
   given_keys text[] := '{}'; -- lanes that were looked at, with groups
-  given_turns bigint[] := '{}';
+  given_turns bigint[] := '{}'; -- that they have then, where they have kept it
+  given_dues integer[] := '{}';
   given integer[] := '{}';
+  kept_turn bigint; -- of the lane, for the rest of its turn
   key_step bigint; -- of the rate of each key, in microseconds
   key_burst integer;
   rate_free integer; -- what the rate leaves of the lane
@@ -2670,6 +2673,7 @@ begin
 
   if grouped then
     regrouped := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
+    group_clock := coalesce(group_clock, 0);
     looked := greatest(from_turn, jobq.group_turn_first() - 1); -- those that have no turn of the group yet are for a later claim
   elsif group_clock is not null then
     regrouped := jobq.lane_ungroup(of_queue, hints_max);
@@ -2686,8 +2690,8 @@ begin
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
   if grouped then
-    select l.keys, l.laps, l.wanted into group_keys, group_laps, wanted
-      from jobq.lane_group_laps(of_queue, q.key_separator, weighted, looked, to_turn, lanes_max, room, with_plain) l;
+    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted
+      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, looked, to_turn, lanes_max, room, with_plain) s;
   elsif with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
@@ -2838,9 +2842,15 @@ begin
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
       if grouped then
+        n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
+        if coalesce(group_jobs[n_group], 0) <= 0 then -- those before it have given what the group is to give
+          again := true;
+          continue;
+        end if;
         own_weight := coalesce(lane.weight, 1);
-        own_due := coalesce(least(lane.due, own_weight), own_weight);
-        share := least(own_due + own_weight * coalesce(group_laps[array_position(group_keys, lane.key)], 0), wanted);
+        own_due := least(lane.due, own_weight);
+        share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
+        share := least(own_due + own_weight * share, group_jobs[n_group], wanted);
         left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
       elsif weighted then
         own_weight := coalesce(lane.weight, 1);
@@ -2906,6 +2916,11 @@ begin
         select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       end if;
       taken := cardinality(found_ids);
+      kept_turn := lane.turn;
+      if grouped and taken > 0 then -- a part of a turn of the group as often as it is one
+        kept_turn := lane.turn + (floor(taken / group_own_weights[n_group] + random())::bigint << 20);
+        group_clock := greatest(group_clock, jobq.group_turn(lane.turn));
+      end if;
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
         new_slots := array_fill(1::smallint, array[taken]);
@@ -2958,20 +2973,20 @@ begin
             rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
             held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = free then
         update jobq.lane x
           set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
           update jobq.lane x
-            set turn = case when left_due = 0 or taken < share then nextval('jobq.lane_turn_seq') else lane.turn end,
+            set turn = case when left_due = 0 or taken < share or grouped and taken >= own_due then nextval('jobq.lane_turn_seq') else kept_turn end,
               due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
               held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
@@ -2997,12 +3012,16 @@ begin
       lanes := lanes - 1;
       if grouped then
         given_keys := given_keys || lane.key;
-        given_turns := given_turns || lane.turn;
+        given_turns := given_turns || kept_turn;
+        given_dues := given_dues || own_due;
         given := given || taken;
+        group_jobs[n_group] := group_jobs[n_group] - taken;
+        group_dues[n_group] := group_dues[n_group] - own_due;
+        group_weights[n_group] := greatest(group_weights[n_group] - own_weight, 1);
       end if;
     end loop;
     if given <> '{}' then
-      perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, given_keys, given_turns, given);
+      perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
     end if;
   end if;
   again := again or shared;
