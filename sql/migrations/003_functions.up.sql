@@ -2319,13 +2319,16 @@ end $$;
 -- to_turn, of which it looks at lanes_max at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
 -- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
 -- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
+-- keys and turns are the lanes, those first that are to give it; the others have to only where these have less than their turns say.
 -- Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
 --
 -- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
 -- 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and 2 of b/1.
 create function jobq.lane_group_shares(
   of_queue text, separator text, weighted boolean, after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
-) returns table (names text[], group_weights float8[], jobs integer[], dues integer[], weights integer[], wanted integer)
+) returns table (
+  names text[], group_weights float8[], jobs integer[], dues integer[], weights integer[], wanted integer, keys text[], turns bigint[]
+)
   language plpgsql
   as $$
 begin
@@ -2337,15 +2340,17 @@ begin
         order by x.turn
         limit lanes_max
     ), own as materialized (
-      select l.name, l.turn, l.due,
-          coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = l.key limit 1) end, 1)::integer as weight
+      select l.key, l.name, l.turn, w.weight, least(l.due, w.weight) as due
         from looked l
+        cross join lateral (
+          select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = l.key limit 1) end, 1)::integer as weight
+        ) w
     ), each as materialized (
       select g.name, g.first, g.last, g.lanes, g.dues, g.weights,
           coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
         from (
           select o.name, jobq.group_turn(min(o.turn)) as first, jobq.group_turn(max(o.turn)) as last, count(*) as lanes,
-              sum(least(o.due, o.weight))::integer as dues, sum(o.weight)::integer as weights
+              sum(o.due)::integer as dues, sum(o.weight)::integer as weights
             from own o group by o.name
         ) g
     ), part as materialized (
@@ -2359,11 +2364,16 @@ begin
               (p.wanted + sum(e.weight * e.first) over (order by e.first, e.name)) / sum(e.weight) over (order by e.first, e.name) as level
             from each e cross join part p
         ) f
+    ), share as materialized (
+      select e.*, ceil(e.weight * greatest(v.turn - e.first, 0) - 0.000001)::integer as jobs -- without the last digits of the float
+        from each e cross join level v
+    ), lane as (
+      select o.key, o.turn, sum(o.due) over (partition by o.name order by o.turn) - o.due >= s.jobs as later from own o join share s on s.name = o.name
     )
-    select coalesce(array_agg(e.name), '{}'), coalesce(array_agg(e.weight), '{}'),
-        coalesce(array_agg(ceil(e.weight * greatest(v.turn - e.first, 0) - 0.000001)::integer), '{}'), -- without the last digits of the float
-        coalesce(array_agg(e.dues), '{}'), coalesce(array_agg(e.weights), '{}'), (select p.wanted from part p)
-      from each e cross join level v;
+    select coalesce(array_agg(s.name), '{}'), coalesce(array_agg(s.weight), '{}'), coalesce(array_agg(s.jobs), '{}'),
+        coalesce(array_agg(s.dues), '{}'), coalesce(array_agg(s.weights), '{}'), (select p.wanted from part p),
+        (select coalesce(array_agg(l.key order by l.later, l.turn), '{}') from lane l), (select coalesce(array_agg(l.turn order by l.later, l.turn), '{}') from lane l)
+      from share s;
 end $$;
 
 -- lane_group_charge moves what groups get next back by the jobs that their lanes have given beyond those of their turns, and forward by those that
@@ -2494,6 +2504,10 @@ declare
   group_dues integer[];
   group_weights integer[];
   n_group integer; -- of these, that of the lane
+  group_keys text[]; -- the lanes to look at, in this order
+  group_turns bigint[];
+  barren_turns bigint[] := '{}';
+  unseen bigint; -- the first turn of those that it has not looked at
   given_keys text[] := '{}'; -- lanes that were looked at, with groups
   given_turns bigint[] := '{}'; -- that they have then, where they have kept it
   given_dues integer[] := '{}';
@@ -2690,7 +2704,8 @@ begin
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
   if grouped then
-    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted
+    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted, s.keys, s.turns
+      into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted, group_keys, group_turns
       from jobq.lane_group_shares(of_queue, q.key_separator, weighted, looked, to_turn, lanes_max, room, with_plain) s;
   elsif with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
@@ -2834,23 +2849,26 @@ begin
       select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
           x.rate_ready_at, x.rate_step_us, x.due,
           case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
-        from jobq.lane x
-        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn and (not shared or x.key = any(unlocked))
-        order by x.turn
-        limit lanes_max
+        from (
+          (select y.* from jobq.lane y
+            where not grouped and y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn and (not shared or y.key = any(unlocked))
+            order by y.turn
+            limit lanes_max)
+          union all
+          (select y.* from unnest(group_keys) with ordinality as k(key, n)
+            cross join lateral (select l.* from jobq.lane l where l.queue = of_queue and l.key = k.key limit 1) y
+            where grouped
+            order by k.n)
+        ) x
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
       if grouped then
         n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
-        if coalesce(group_jobs[n_group], 0) <= 0 then -- those before it have given what the group is to give
-          again := true;
-          continue;
-        end if;
         own_weight := coalesce(lane.weight, 1);
         own_due := least(lane.due, own_weight);
         share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
-        share := least(own_due + own_weight * share, group_jobs[n_group], wanted);
+        share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
         left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
       elsif weighted then
         own_weight := coalesce(lane.weight, 1);
@@ -2992,6 +3010,7 @@ begin
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
+          barren_turns := barren_turns || lane.turn;
           if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
             update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
               where x.queue = of_queue and x.key = lane.key;
@@ -3020,7 +3039,11 @@ begin
         group_weights[n_group] := greatest(group_weights[n_group] - own_weight, 1);
       end if;
     end loop;
-    if given <> '{}' then
+    if grouped then
+      unseen := (select min(u.turn) from unnest(group_turns[cardinality(given) + 1 :]) as u(turn));
+      again := again or unseen is not null;
+      looked := coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn)), looked);
+      barren := coalesce((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
       perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
     end if;
   end if;
