@@ -106,7 +106,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	t.Parallel()
 	_, as := rolesServer(t)
 	path := filepath.Join(t.TempDir(), "jobq.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("queues: {a: {limit: 3, rate: 5/m}}"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("queues: {a: {limit: 3, rate: 5/m, key_separator: /}}"), 0o600))
 	work := func() (string, int) {
 		_, stderr, code := invoke(t, "", "worker", "--database-url", as("worker"), "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
 		return stderr, code
@@ -115,7 +115,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	require.Equal(t, exitError, code, stderr)
 	require.Contains(t, stderr, path+": line 1: queues: a: ")
 	require.Contains(t, stderr, `set it with "jobq queues set" and the role jobq_admin, or leave limits out of the workers' file`)
-	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--database-url", as("admin"))
+	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--key-separator", "/", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)
 	stderr, code = work()
 	require.Zero(t, code, stderr)
