@@ -152,6 +152,7 @@ comment on column jobq.queue.reset_on_reap is 'Whether a lost run''s checkpoint 
 comment on column jobq.queue.max_running is 'How many jobs run at once, over all workers; null: no limit.';
 comment on column jobq.queue.key_limit is 'How many of each partition key; null: no limit.';
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';
+comment on column jobq.queue.key_separator is 'What ends the group of a partition key; groups have equal shares. Null: each key is a group.';
 comment on column jobq.queue.rate_jobs is 'How many jobs may start in each rate_period; null: any number.';
 comment on column jobq.queue.rate_period is 'See rate_jobs.';
 comment on column jobq.queue.key_rate_jobs is 'How many jobs of each partition key may start in each key_rate_period; null: any number.';
