@@ -443,7 +443,7 @@ create table jobq.lane (
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
   due         integer, -- so many jobs are left of a turn that it has begun, where its key has a weight: see key_weight
   due_turn    bigint, -- which it gets back, since it was full before the turn was over
-  group_clock bigint, -- of the row '': the latest group_turn of a lane that gave a job; null: no lane has had one. See key_group
+  group_clock bigint, -- of the row '': the latest turn of its group in which a job was given; null: no lane has had such a turn. See key_group
   constraint lane_pkey primary key (queue, key),
   constraint "a lane is ready, full, throttled or neither" check (num_nonnulls(turn, full_limit, throttled_until) <= 1)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);

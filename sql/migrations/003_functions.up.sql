@@ -2937,7 +2937,7 @@ begin
       kept_turn := lane.turn;
       if grouped and taken > 0 then -- a part of a turn of the group as often as it is one
         kept_turn := lane.turn + (floor(taken / group_own_weights[n_group] + random())::bigint << 20);
-        group_clock := greatest(group_clock, jobq.group_turn(lane.turn));
+        group_clock := greatest(group_clock, jobq.group_turn(lane.turn) + floor((taken - 1) / group_own_weights[n_group])::bigint);
       end if;
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
