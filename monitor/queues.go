@@ -57,8 +57,8 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
 				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
 				Retention: db.Milliseconds(row.RetentionMs), FailedRetention: db.Milliseconds(row.FailedRetentionMs),
-				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), Rate: rateOf(row.RateJobs, row.RatePeriodMs, row.RateBurst),
-				KeyRate: rateOf(row.KeyRateJobs, row.KeyRatePeriodMs, row.KeyRateBurst),
+				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), KeySeparator: row.KeySeparator,
+				Rate: rateOf(row.RateJobs, row.RatePeriodMs, row.RateBurst), KeyRate: rateOf(row.KeyRateJobs, row.KeyRatePeriodMs, row.KeyRateBurst),
 			},
 			ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
 			PausedAt:       db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
@@ -128,6 +128,9 @@ type QueueSettings struct {
 	// KeyOrder is whether the jobs of each partition key run in order, one after the other, which
 	// needs a KeyLimit of 1. Default jobq.KeyOrderNone.
 	KeyOrder jobq.KeyOrder `json:"key_order,omitempty"`
+	// KeySeparator is what ends the group of a partition key of the queue: acme/1 and acme/2 are of the group acme where it
+	// is "/". Groups have equal shares of the queue. 1 to 8 characters; default "", each key is a group.
+	KeySeparator string `json:"key_separator,omitempty"`
 	// Rate is how many jobs of the queue may start, over all workers, with its burst.
 	// Default nil, as many as there are.
 	Rate *jobq.Rate `json:"rate,omitempty"`

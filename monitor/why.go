@@ -122,6 +122,10 @@ type ReasonFacts struct {
 	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`
 	// KeyWeight is the weight of the job's partition key, where it has one and what is before the job is told; else 0.
 	KeyWeight int64 `json:"key_weight,omitempty"`
+	// KeyGroup is the group of the job's partition key, in a queue with a key separator, and KeyGroupWeight its weight, where it
+	// has one; else 0. KeysBefore is nil then: keys that come later may have their turns before this one.
+	KeyGroup       string `json:"key_group,omitempty"`
+	KeyGroupWeight int64  `json:"key_group_weight,omitempty"`
 	// KeysTakeTurns says of a job without a key that keys take turns with such jobs.
 	KeysTakeTurns bool `json:"keys_take_turns,omitempty"`
 	// Oldest is the job that was claimed first of those in full slots, or

@@ -352,3 +352,31 @@ func TestWhyTellsTheWeight(t *testing.T) {
 	require.Zero(t, weight)
 	require.NotContains(t, says, "weight")
 }
+
+// In a queue with groups of keys, the group of a job's key is told with its weight, and no number of keys before it: one that comes later
+// may have its turn first.
+func TestWhyTellsTheGroup(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := planted{jobtest.NewWorker(t)}
+	p.serve("w", 99, "greeting")
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetQueue(ctx, "q", operator.QueueChange{KeySeparator: new("/")})))
+	p.enqueue(jobq.EnqueueOptions{PartitionKey: "acme/1"})
+	id := p.enqueue(jobq.EnqueueOptions{PartitionKey: "acme/1"})
+	told := func() (monitor.ReasonFacts, string) {
+		reasons, err := p.Monitor.Why(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, monitor.ReasonNextInLine, reasons[0].Code)
+		says, _ := format.Why(id, reasons[0], time.Now())
+		return reasons[0].Facts, says
+	}
+	facts, says := told()
+	require.Equal(t, "acme", facts.KeyGroup)
+	require.Nil(t, facts.KeysBefore)
+	require.Contains(t, says, "1 job of its key is before it in the line, and its key has a share of the turns of the group acme, and workers have room")
+	p.claimKeyed(1)
+	require.NoError(t, jobtest.ErrorOf(p.Operator.SetKeyWeight(ctx, "q", "acme", 3)))
+	facts, says = told()
+	require.EqualValues(t, 3, facts.KeyGroupWeight)
+	require.Contains(t, says, "no job of its key is before it in the line, and its key has a share of the turns of the group acme, of weight 3, and workers have room")
+}

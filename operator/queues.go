@@ -69,6 +69,9 @@ type QueueChange struct {
 	// KeyOrder is whether the jobs of each partition key run in order. It needs a KeyLimit of 1,
 	// which it sets where there is none; jobq.KeyOrderNone for no order.
 	KeyOrder *jobq.KeyOrder
+	// KeySeparator is what ends the group of a partition key; groups have equal shares of the queue, however many keys
+	// they have. "" for each key as its own group.
+	KeySeparator *string
 	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
 	Rate *jobq.Rate
 	// KeyRate is how many of each partition key may start, over all workers; the zero Rate for as
@@ -79,8 +82,8 @@ type QueueChange struct {
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder, Rate and KeyRate hold for every claim
-// from the moment on at which this returns; what runs already goes on. A janitor deletes what a shorter
+// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder, KeySeparator, Rate and
+// KeyRate hold for every claim from the moment on at which this returns; what runs already goes on. A janitor deletes what a shorter
 // Retention no longer keeps within minutes, and an Undo does not bring that back. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
@@ -95,6 +98,9 @@ func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange
 	}
 	if change.KeyOrder != nil {
 		texts = append(texts, argument{"key_order", string(*change.KeyOrder)})
+	}
+	if change.KeySeparator != nil {
+		texts = append(texts, argument{"key_separator", *change.KeySeparator})
 	}
 	if err := o.checkTexts(operation, texts...); err != nil {
 		return 0, err
@@ -143,6 +149,9 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	}
 	if c.KeyOrder != nil {
 		columns["key_order"] = orNull(*c.KeyOrder)
+	}
+	if c.KeySeparator != nil {
+		columns["key_separator"] = orNull(*c.KeySeparator)
 	}
 	for prefix, rate := range map[string]*jobq.Rate{"rate_": c.Rate, "key_rate_": c.KeyRate} {
 		if rate == nil {

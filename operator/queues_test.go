@@ -105,7 +105,27 @@ func TestSetQueueLimits(t *testing.T) {
 	_, err = client.Pool().Exec(ctx, "select jobq.undo('test', $1)", id)
 	require.NoError(t, err)
 	require.Nil(t, keyRate())
+	separator := func() string {
+		queues, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		return queues[0].KeySeparator
+	}
+	require.NoError(t, jobtest.ErrorOf(o.SetQueue(ctx, "q", operator.QueueChange{KeySeparator: new(" / ")})))
+	require.Equal(t, " / ", separator(), "as it was given, with its spaces")
+	require.NoError(t, jobtest.ErrorOf(o.SetQueue(ctx, "q", operator.QueueChange{KeySeparator: new("→→→→→→→→")})))
+	require.Equal(t, "→→→→→→→→", separator(), "8 characters, not bytes")
+	again, err := o.SetQueue(ctx, "q", operator.QueueChange{KeySeparator: new("→→→→→→→→")})
+	require.NoError(t, err)
+	require.Zero(t, again)
+	id, err = o.SetQueue(ctx, "q", operator.QueueChange{KeySeparator: new("")})
+	require.NoError(t, err)
+	require.Empty(t, separator())
+	_, err = client.Pool().Exec(ctx, "select jobq.undo('test', $1)", id)
+	require.NoError(t, err)
+	require.Equal(t, "→→→→→→→→", separator())
 	for reason, change := range map[string]operator.QueueChange{
+		"key_separator must be 1 to 8 characters":         {KeySeparator: new("123456789")},
+		"key_separator must be valid UTF-8":               {KeySeparator: new("\x00")},
 		"max_running must be 1 to 1000000":                {MaxRunning: new(-1)},
 		"rate_period must be 1 second to 30 days":         {Rate: &jobq.Rate{Jobs: 1, Period: time.Millisecond}},
 		"rate_jobs and rate_period come together":         {Rate: &jobq.Rate{Jobs: 1}},

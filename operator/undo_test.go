@@ -188,6 +188,8 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue_set('me', 'q', '{\"stale_grace\": \"-1 s\"}')", "stale_grace", "0 to 30 days"},
 		{"select jobq.act_queue_set('me', 'q', '{\"redelivery\": \"middle\"}')", "redelivery", "head or tail"},
 		{"select jobq.act_queue_set('me', 'q', '{\"redelivery\": \"head\", \"redelivery_delay\": \"1 s\"}')", "redelivery_delay", "needs redelivery tail"},
+		{"select jobq.act_queue_set('me', 'q', '{\"key_separator\": \"\"}')", "key_separator", "1 to 8 characters"},
+		{"select jobq.act_queue_set('me', 'q', '{\"key_separator\": \"123456789\"}')", "key_separator", "1 to 8 characters"},
 		{"select jobq.act_queue_set(null, 'q', '{\"lease\": \"5 s\"}')", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_settings('me', '1 hour')", "finished_retention", "1 day to 10 years, not 01:00:00"},
 		{"select jobq.act_settings(null, '2 days')", "actor", "1 to 255 characters, not null"},

@@ -50,7 +50,7 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
+  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.key_group, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
   jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
@@ -82,9 +82,9 @@ grant select, insert, update, delete on
   to jobq_worker;
 grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, insert, delete on jobq.throttle to jobq_worker;
-grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint to jobq_worker;
+grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.key_group to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
-grant execute on function jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
+grant execute on function jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
 grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;

@@ -195,6 +195,41 @@ func TestBigTenantDelaysNobody(t *testing.T) {
 	}
 }
 
+// A tenant whose jobs are spread over many keys starts as many as one with a single key, where the queue has groups of keys.
+func TestTenantOfManyKeysGainsNothing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{KeySeparator: new("/"), KeyLimit: new(2)})
+	const big, small = 300, 60
+	jobs := make([]jobq.EnqueueParams, 0, big+small)
+	for i := range big {
+		jobs = append(jobs, jobq.EnqueueParams{Args: task{i}, EnqueueOptions: *ofKey(fmt.Sprint("big/", i))})
+	}
+	for i := range small {
+		jobs = append(jobs, jobq.EnqueueParams{Args: task{i}, EnqueueOptions: *ofKey("small/1")})
+	}
+	_, err := client.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	order := make(chan string, len(jobs))
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 3}}, PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		order <- job.PartitionKey()
+		return nil
+	})
+	before := 0
+	for started := 0; started < small; {
+		if receive(t, order, "a start") == "small/1" {
+			started++
+		} else {
+			before++
+		}
+	}
+	require.InDelta(t, small, before, 20)
+	for range big - before {
+		receive(t, order, "a start")
+	}
+}
+
 // An end makes room in its key for a job that another worker alone can run, which sleeps. The
 // polls are far too slow to be the reason.
 func TestRoomOfAKeyWakesOthers(t *testing.T) {

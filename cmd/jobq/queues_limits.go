@@ -23,6 +23,8 @@ type limitFlags struct {
 	noKeyRate                   bool
 	noLimit, noKeyLimit, noRate bool
 	noKeyOrder                  bool
+	keySeparator                string
+	noKeySeparator              bool
 }
 
 func (l *limitFlags) add(command *cobra.Command) {
@@ -33,6 +35,8 @@ func (l *limitFlags) add(command *cobra.Command) {
 	flags.BoolVar(&l.noKeyLimit, "no-key-limit", false, "as many of a key as of the queue")
 	flags.StringVar(&l.keyOrder, "key-order", "", "run the jobs of each partition key in order; one that waits for its retry makes the next ones wait (hold) or not (pass), and one that has failed for good stops its key (stop)")
 	flags.BoolVar(&l.noKeyOrder, "no-key-order", false, "in no strict order")
+	flags.StringVar(&l.keySeparator, "key-separator", "", "what ends the group of a partition key, such as /: groups have equal shares of the queue, however many keys they have")
+	flags.BoolVar(&l.noKeySeparator, "no-key-separator", false, "each partition key has its own share")
 	flags.StringVar(&l.rate, "rate", "", "how many jobs start, over all workers: 100/s, 5/m, 1000/h or 10/30s")
 	flags.IntVar(&l.burst, "burst", 0, "with --rate, how many start at once after a pause (default a tenth of a second's)")
 	flags.BoolVar(&l.noRate, "no-rate", false, "as many as there are")
@@ -42,6 +46,7 @@ func (l *limitFlags) add(command *cobra.Command) {
 	command.MarkFlagsMutuallyExclusive("limit", "no-limit")
 	command.MarkFlagsMutuallyExclusive("key-limit", "no-key-limit")
 	command.MarkFlagsMutuallyExclusive("key-order", "no-key-order")
+	command.MarkFlagsMutuallyExclusive("key-separator", "no-key-separator")
 	command.MarkFlagsMutuallyExclusive("rate", "no-rate")
 	command.MarkFlagsMutuallyExclusive("key-rate", "no-key-rate")
 }
@@ -71,6 +76,12 @@ func (l *limitFlags) change(given func(name string) bool, change *operator.Queue
 		change.KeyOrder = new(jobq.KeyOrder(l.keyOrder))
 	case l.noKeyOrder:
 		change.KeyOrder = new(jobq.KeyOrderNone)
+	}
+	switch {
+	case given("key-separator"):
+		change.KeySeparator = &l.keySeparator
+	case l.noKeySeparator:
+		change.KeySeparator = new(string)
 	}
 	var err error
 	if change.Rate, err = rateFlags(given, "rate", "burst", l.rate, l.burst, l.noRate); err != nil {
@@ -116,6 +127,9 @@ func formatLimits(queue monitor.Queue) string {
 	}
 	if queue.KeyOrder != jobq.KeyOrderNone {
 		limits = append(limits, "in order")
+	}
+	if queue.KeySeparator != "" {
+		limits = append(limits, format.KeyGroups(queue.KeySeparator))
 	}
 	if queue.KeyRate != nil {
 		limits = append(limits, format.QueueRate(queue.KeyRate)+" a key")

@@ -60,6 +60,38 @@ func TestKeyRateCommands(t *testing.T) {
 	require.Contains(t, command(exitUsage, "queues set mail --key-rate 2000000/s"), "key_rate_jobs must be 1 to 1000000")
 }
 
+// What ends the groups of a queue's keys is set, shown, taken away and taken back; and what cannot be meant is refused.
+func TestKeySeparatorCommands(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	command := func(want int, line ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(line, "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", line, stderr)
+		return out + stderr
+	}
+	set := func(want int, flags ...string) string {
+		t.Helper()
+		return command(want, append([]string{"queues", "set", "exports"}, flags...)...)
+	}
+	require.Contains(t, set(exitOK, "--key-separator", "/"), "jobq undo 1")
+	require.Contains(t, set(exitOK, "--key-separator", "/"), "is set so already")
+	require.Regexp(t, `key separator +groups of keys by '/'\n`, command(exitOK, "queues", "show", "exports"))
+	require.Regexp(t, `exports .* groups of keys by '/'`, command(exitOK, "queues", "list"))
+	require.Contains(t, command(exitOK, "queues", "show", "exports", "--json"), `"key_separator": "/"`)
+	require.Contains(t, set(exitOK, "--no-key-separator"), "jobq undo 2")
+	require.Regexp(t, `key separator +none\n`, command(exitOK, "queues", "show", "exports"))
+	require.NotContains(t, command(exitOK, "queues", "list", "--json"), "key_separator")
+	require.Contains(t, command(exitOK, "audit", "--json"), "key_separator")
+	command(exitOK, "undo", "2")
+	require.Regexp(t, `key separator +groups of keys by '/'\n`, command(exitOK, "queues", "show", "exports"))
+	require.Contains(t, set(exitOK, "--key-separator", "::", "--key-limit", "2"), "jobq undo 5")
+	require.Regexp(t, `exports .* 2 a key, groups of keys by '::'`, command(exitOK, "queues", "list"))
+	require.Contains(t, set(exitUsage, "--key-separator", ""), "--key-separator is empty")
+	require.Contains(t, set(exitUsage, "--key-separator", "123456789"), "key_separator must be 1 to 8 characters")
+	require.Regexp(t, `key separator +groups of keys by '::'\n`, command(exitOK, "queues", "show", "exports"), "what is refused changes nothing")
+}
+
 // Jobs are given a partition key, shown with it and found by it; and the limit of the keys of
 // a queue is set, shown, taken away and taken back.
 func TestPartitionKeyCommands(t *testing.T) {

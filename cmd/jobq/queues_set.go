@@ -26,19 +26,23 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
 docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit,
---key-rate and --key-order do: they hold from the next claim on. docs/guarantees.md says what
---age-after does for jobs of low priority, and docs/configuration.md how long finished jobs are kept.
+--key-rate, --key-order and --key-separator do: they hold from the next claim on.
+docs/guarantees.md says what --age-after does for jobs of low priority, and
+docs/configuration.md how long finished jobs are kept.
 A shorter --retention deletes jobs that are kept now, and needs --yes.
 
 With --key and --weight it sets nothing of the queue, but the weight of one of its partition
 keys: of a key of weight 3, three jobs start where one of a key without a weight does.
-"jobq queues keys" lists the weights, and 1 takes one away.`,
+"jobq queues keys" lists the weights, and 1 takes one away. In a queue with a --key-separator,
+the weight of the key that is named as a group is that of the group.`,
 		Example: `  jobq queues set thumbnails --limit 3
   jobq queues set mail --rate 100/s --burst 20
   jobq queues set mail --no-rate
   jobq queues set export --key-limit 1               # one job of each partition key at a time
   jobq queues set mail --key-rate 5/s --key-rate-burst 2   # of each partition key
   jobq queues set ledger --key-order hold            # and in the order in which they were added
+  jobq queues set exports --key-separator /          # keys such as acme/17: one share for all of acme
+  jobq queues set exports --key acme --weight 3      # and three times the share for this group
   jobq queues set reports --key customer-17 --weight 3
   jobq queues set reports --age-after 1m
   jobq queues set audit --retention 90d --failed-retention 365d

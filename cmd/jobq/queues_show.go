@@ -66,7 +66,10 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		ages = when.FormatDuration(queue.AgeAfter)
 	}
 	limit, keyLimit, rate, keyRate := "none", "none", "none", "none"
-	keyOrder := cmp.Or(string(queue.KeyOrder), "none")
+	keyOrder, keySeparator := cmp.Or(string(queue.KeyOrder), "none"), "none"
+	if queue.KeySeparator != "" {
+		keySeparator = format.KeyGroups(queue.KeySeparator)
+	}
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
 	}
@@ -90,6 +93,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"limit", limit},
 		{"key limit", keyLimit},
 		{"key order", keyOrder},
+		{"key separator", keySeparator},
 		{"rate", rate},
 		{"key rate", keyRate},
 		{"lease", when.FormatDuration(queue.Lease)},

@@ -100,8 +100,8 @@ func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Cli
 
 // hasLimits says whether the file has a limit of the queue, or takes one away.
 func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil || queue.KeyRate != nil || queue.AgeAfter != nil ||
-		queue.Retention != nil || queue.FailedRetention != nil || len(queue.KeyWeights) > 0
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.KeySeparator != nil || queue.Rate != nil || queue.KeyRate != nil ||
+		queue.AgeAfter != nil || queue.Retention != nil || queue.FailedRetention != nil || len(queue.KeyWeights) > 0
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file
@@ -115,6 +115,9 @@ func limitChange(queue config.Queue, stored monitor.QueueSettings) (change opera
 	}
 	if queue.KeyOrder != nil && jobq.KeyOrder(*queue.KeyOrder) != stored.KeyOrder {
 		change.KeyOrder = new(jobq.KeyOrder(*queue.KeyOrder))
+	}
+	if queue.KeySeparator != nil && *queue.KeySeparator != stored.KeySeparator {
+		change.KeySeparator = queue.KeySeparator
 	}
 	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
 		change.AgeAfter = queue.AgeAfter

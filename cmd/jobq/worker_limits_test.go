@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst, 'k' || key_rate_jobs, key_rate_period, key_rate_burst, nullif(age_after, jobq.age_after_default()), retention, failed_retention), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst, 'k' || key_rate_jobs, key_rate_period, key_rate_burst, nullif(age_after, jobq.age_after_default()), retention, failed_retention), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -52,6 +52,10 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {retention: 90d, failed_retention: 52w}, d: {retention: none}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 15},
 		{"{a: {retention: 2160h, slots: 1}}", "a 90 days 364 days, c 5 00:01:00, d 00:00:00", 15},
 		{"{a: {retention: none, failed_retention: none}}", "a, c 5 00:01:00, d 00:00:00", 16},
+		{"{a: {key_separator: /}, c: {key_separator: none}}", "a /, c 5 00:01:00, d 00:00:00", 17},
+		{"{a: {key_separator: /, slots: 1}}", "a /, c 5 00:01:00, d 00:00:00", 17},
+		{"{a: 1}", "a /, c 5 00:01:00, d 00:00:00", 17},
+		{"{a: {key_separator: none}}", "a, c 5 00:01:00, d 00:00:00", 18},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)
@@ -72,7 +76,10 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 16, audited())
+	log, code = work("queues:\n  c: {key_separator: 123456789}\n")
+	require.Equal(t, exitUsage, code, log)
+	require.Contains(t, log, "line 2: key_separator: must be 1 to 8 characters, or none, not 9 characters")
+	require.Equal(t, 18, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.
@@ -99,7 +106,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	t.Parallel()
 	_, as := rolesServer(t)
 	path := filepath.Join(t.TempDir(), "jobq.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("queues: {a: {limit: 3, rate: 5/m}}"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("queues: {a: {limit: 3, rate: 5/m, key_separator: /}}"), 0o600))
 	work := func() (string, int) {
 		_, stderr, code := invoke(t, "", "worker", "--database-url", as("worker"), "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
 		return stderr, code
@@ -108,7 +115,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	require.Equal(t, exitError, code, stderr)
 	require.Contains(t, stderr, path+": line 1: queues: a: ")
 	require.Contains(t, stderr, `set it with "jobq queues set" and the role jobq_admin, or leave limits out of the workers' file`)
-	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--database-url", as("admin"))
+	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--key-separator", "/", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)
 	stderr, code = work()
 	require.Zero(t, code, stderr)

@@ -23,6 +23,9 @@ queues:
   free: {slots: 1, limit: none, rate: none}
   apart: {key_rate: 5/s, key_rate_burst: 2}
   together: {key_rate: none}
+  tenants: {key_separator: /, key_weights: {acme: 3}}
+  hashed: {key_separator: "#"}
+  each: {key_separator: none}
 drain_timeout: 1m
 codec: {keys_file: /etc/jobq/keys}
 kinds:
@@ -56,6 +59,9 @@ kinds:
 		"free":     {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
 		"apart":    {KeyRate: &config.Rate{Jobs: 5, Period: time.Second, Burst: 2}, Line: 7},
 		"together": {KeyRate: new(config.Rate), Line: 8},
+		"tenants":  {KeySeparator: new("/"), KeyWeights: map[string]int{"acme": 3}, Line: 9},
+		"hashed":   {KeySeparator: new("#"), Line: 10},
+		"each":     {KeySeparator: new(""), Line: 11},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
 	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
@@ -112,7 +118,7 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {rate: none, burst: 5}":         "line 2: burst: needs a rate",
 		"queues:\n  q: {rate: 5/s, key_rate_burst: 5}": "line 2: key_rate_burst: needs a key_rate",
 		"queues:\n  q:\n    key_rate: 5":               "line 3: key_rate: must be like 100/s",
-		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention",
+		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention",
 		"queues:\n  q: {age_after: 300}":               "line 2: age_after: must be a duration such as 10m, or none, not \"300\"",
 		"queues:\n  q:\n    age_after: 0s":             "line 3: age_after: must be a duration",
 		"queues:\n  q: {slots: 1, slots: 5}":           "already defined",
@@ -123,6 +129,11 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {key_weights: {a: x}}":          "line 2: key_weights: must be partition keys",
 		"queues:\n  q: {key_weights: {a b: 101}}":      "line 2: key_weights: \"a b\" must be 1 to 100, not 101",
 		"queues:\n  q: {key_weights: {\"\": 2}}":       "line 2: key_weights: a partition key must be 1 to 255 characters, not 0",
+		"queues:\n  q: {key_separator: \"\"}":          "line 2: key_separator: must be 1 to 8 characters, or none, not 0",
+		"queues:\n  q: {key_separator: 123456789}":     "line 2: key_separator: must be 1 to 8 characters, or none, not 9",
+		"queues:\n  q:\n    key_separator: #":          "line 3: key_separator: must be 1 to 8 characters, in quotes if YAML gives them another meaning, such as \"#\"; or none",
+		"queues:\n  q: {key_separator: ~}":             "line 2: key_separator: must be 1 to 8 characters, in quotes",
+		"queues:\n  q: {key_separator: [/]}":           "line 2: key_separator: must be 1 to 8 characters, in quotes",
 		"kinds: []":                                    "cannot unmarshal",
 		"{}\n---\n{}":                                  "more than one",
 		"a: &a [*a]":                                   "",

@@ -31,6 +31,9 @@ type Queue struct {
 	// KeyOrder is whether the jobs of each partition key run in order, "" for no order. Nil leaves
 	// what is stored.
 	KeyOrder *string
+	// KeySeparator is what ends the group of a partition key, "" for each key as its own group. Nil
+	// leaves what is stored.
+	KeySeparator *string
 	// KeyWeights are weights of partition keys, 1 for none. Keys that are not in it keep what is stored.
 	KeyWeights map[string]int
 	// Rate is how many start over all workers, the zero Rate for as many as there are.
@@ -106,6 +109,8 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 		if value.Value == "" {
 			err = errors.New("must be hold, pass, stop or none")
 		}
+	case name == "key_separator":
+		q.KeySeparator, err = separator(value)
 	case name == "key_weights":
 		q.KeyWeights, err = weights(value)
 	case name == "rate":
@@ -121,12 +126,26 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "failed_retention":
 		q.FailedRetention, err = retention(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
 	}
 	return nil
+}
+
+// separator is what ends the group of a partition key.
+func separator(node *yaml.Node) (*string, error) {
+	length := utf8.RuneCountInString(node.Value)
+	switch {
+	case node.Value == none:
+		return new(string), nil
+	case node.ShortTag() == "!!null", node.Kind != yaml.ScalarNode: // nothing, ~, or what begins a comment or a list
+		return nil, errors.New("must be 1 to 8 characters, in quotes if YAML gives them another meaning, such as \"#\"; or none")
+	case length < 1 || length > 8:
+		return nil, fmt.Errorf("must be 1 to 8 characters, or none, not %d characters", length)
+	}
+	return &node.Value, nil
 }
 
 // keyWeightsMax is how many keys of a queue have weights in a file: each is looked up when a worker starts.

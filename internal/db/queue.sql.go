@@ -168,7 +168,8 @@ select n.name::text as name,
     coalesce(q.redelivery, 'tail')::text as redelivery,
     (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
-    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit, coalesce(q.key_order, '')::text as key_order, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
+    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit, coalesce(q.key_order, '')::text as key_order,
+    coalesce(q.key_separator, '')::text as key_separator, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
     coalesce(extract(epoch from q.rate_period) * 1000, 0)::bigint as rate_period_ms,
     coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period), 0)::integer as rate_burst,
     (extract(epoch from coalesce(q.age_after, jobq.age_after_default())) * 1000)::bigint as age_after_ms,
@@ -209,6 +210,7 @@ type QueueListRow struct {
 	MaxRunning        int32
 	KeyLimit          int32
 	KeyOrder          string
+	KeySeparator      string
 	RateJobs          int32
 	RatePeriodMs      int64
 	RateBurst         int32
@@ -267,6 +269,7 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 			&i.MaxRunning,
 			&i.KeyLimit,
 			&i.KeyOrder,
+			&i.KeySeparator,
 			&i.RateJobs,
 			&i.RatePeriodMs,
 			&i.RateBurst,

@@ -115,6 +115,9 @@ func beforeIfKnown(f monitor.ReasonFacts) string {
 	return "; " + before(f)
 }
 
+// KeyGroups says what ends the groups of a queue's partition keys, in quotes: it may be a space.
+func KeyGroups(separator string) string { return "groups of keys by '" + separator + "'" }
+
 // QueueRate is the rate of a queue as --rate takes it: 100/s, 10/30s. Empty for none.
 func QueueRate(rate *jobq.Rate) string {
 	if rate == nil {

@@ -161,6 +161,10 @@ func turns(f monitor.ReasonFacts) string {
 	switch {
 	case f.KeysTakeTurns:
 		return ", and keys take turns with these"
+	case f.KeyGroup != "" && f.KeyGroupWeight > 1:
+		return fmt.Sprintf(", and its key has a share of the turns of the group %s, of weight %d", f.KeyGroup, f.KeyGroupWeight)
+	case f.KeyGroup != "":
+		return ", and its key has a share of the turns of the group " + f.KeyGroup
 	case f.KeysBefore == nil:
 		return ""
 	}

@@ -315,6 +315,9 @@ create table jobq.queue (
   -- Whether the jobs of a key run in the order of their line, and what one does to the next that waits for its retry (hold,
   -- pass), or has failed (stop); null for no order. See lane_next.
   key_order        text,
+  -- What ends the group of a key: acme/1 and acme/2 are of the group acme where it is '/'. Groups have equal shares of the
+  -- queue, however many keys they have; null: each key is one. See key_group.
+  key_separator    text,
   -- How many jobs of the queue may start in each period, over all workers, and how
   -- many more at once when few have started before; null for no limit, and for the
   -- burst that rate_burst_default says. See queue_admit.
@@ -352,6 +355,7 @@ create table jobq.queue (
   constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
   constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
   constraint "key_order needs key_limit 1" check (key_order is null or key_limit is not distinct from 1),
+  constraint "key_separator must be 1 to 8 characters" check (char_length(key_separator) between 1 and 8),
   constraint "rate_jobs must be 1 to 1000000" check (rate_jobs between 1 and 1000000),
   constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
@@ -439,6 +443,7 @@ create table jobq.lane (
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
   due         integer, -- so many jobs are left of a turn that it has begun, where its key has a weight: see key_weight
   due_turn    bigint, -- which it gets back, since it was full before the turn was over
+  group_clock bigint, -- of the row '': the latest turn of its group in which a job was given; null: no lane has had such a turn. See key_group
   constraint lane_pkey primary key (queue, key),
   constraint "a lane is ready, full, throttled or neither" check (num_nonnulls(turn, full_limit, throttled_until) <= 1)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -500,6 +505,27 @@ create table jobq.key_weight (
   constraint "partition_key must be 1 to 255 characters" check (char_length(key) between 1 and 255),
   constraint "weight must be 2 to 100" check (weight between 2 and 100)
 );
+
+-- The groups of partition keys, in queues with a key_separator. However many keys a group has, its share is that of any other
+-- group (or so many times as much as its weight: that of the key which is called as the group).
+--
+-- A lane that becomes ready gets a turn of its group: one behind the group's last. Lanes of the same group are so one
+-- turn apart, and those of different groups beside one another; each further job that a lane gives moves what its group gets next one back. A group that
+-- had nothing begins at the queue's clock, where the others are: it has missed nothing, and owes nothing.
+--
+-- Example: of the group a, the keys a/1, a/2 and a/3 have jobs, and of b the key b/1 has many. They get the turns 1, 2, 3, and 1. Claims of one
+-- job take from a/1, b/1 (2 from now on), a/2, b/1 (3), a/3, b/1.
+--
+-- A lane's turn says both: its place in the order of group_turn, which comes first, and the number of the sequence (lane_group_turns).
+-- Only claims write here, in their turn.
+create table jobq.key_group (
+  queue     text   not null,
+  name      text   not null,
+  next_turn float8 not null, -- of the lane of the group that becomes ready next; a job of a group with a weight is a part of a turn
+  constraint key_group_pkey primary key (queue, name)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+-- Those that are where the clock has been long since are forgotten.
+create index key_group_next_turn_idx on jobq.key_group (queue, next_turn);
 
 -- One row per worker process.
 create table jobq.worker (

@@ -1781,15 +1781,15 @@ end $$;
 
 -- turn_shareable says whether claims of a queue may go on beside one another: it has partition keys, two hundred of which are ready, and
 -- there is nothing to do that one claim alone may do: keep to a limit or a rate, and make lanes ready or not ready that it does not
--- take from; and none of its keys has a weight. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey
+-- take from; its keys have no groups, and none of them has a weight. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey
 -- and queue_pkey only.
 create function jobq.turn_shareable(of_queue text) returns boolean
   language plpgsql stable
   as $$
 begin
-  return exists (select from jobq.lane x where x.queue = of_queue and x.key = '' and x.unheld is not null)
+  return exists (select from jobq.lane x where x.queue = of_queue and x.key = '' and x.unheld is not null and x.group_clock is null)
     and not exists (select from jobq.queue q where q.name = of_queue
-      and (q.max_running is not null or q.rate_jobs is not null or q.key_limit is not null or q.key_rate_jobs is not null))
+      and (q.max_running is not null or q.rate_jobs is not null or q.key_limit is not null or q.key_rate_jobs is not null or q.key_separator is not null))
     and (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is null
     and (select x.rate_step_us from jobq.lane x where x.queue = of_queue and x.throttled_until is not null order by x.rate_step_us limit 1) is null
     and (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is null
@@ -2230,6 +2230,181 @@ begin
   return due;
 end $$;
 
+-- group_turn_first is the first turn that a group has given (key_group): those before it are numbers of lane_turn_seq.
+create function jobq.group_turn_first() returns bigint
+  language sql immutable parallel safe
+  return 4503599627370496; -- 2^52
+
+-- group_turn is the turn of a lane among those of all groups.
+create function jobq.group_turn(turn bigint) returns bigint
+  language sql immutable parallel safe
+  return (turn - jobq.group_turn_first()) >> 20;
+
+-- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. That of
+-- a key with a weight is as long as so many. It
+-- says how many. weighted says that some keys have weights. Only who has its turn in the queue may call it. A turn ends with the last 20 bits of
+-- that of lane_turn_seq, so that no two lanes have the same. Needs lane_pkey, lane_turn_idx, key_group_pkey and key_weight_pkey only.
+create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns integer
+  language plpgsql
+  as $$
+declare
+  clock bigint := (select x.group_clock from jobq.lane x where x.queue = of_queue and x.key = '');
+  grouped integer;
+begin
+  if clock is null then
+    clock := 0;
+    update jobq.lane x set group_clock = clock where x.queue = of_queue and x.key = '';
+  end if;
+  with ready as materialized (
+    select x.key, x.turn, x.due, split_part(x.key, separator, 1) as name
+      from jobq.lane x
+      where x.queue = of_queue and x.turn is not null and x.turn < jobq.group_turn_first()
+      order by x.turn
+      limit lanes_max
+  ), own as materialized (
+    select r.key, r.turn, r.name, least(r.due, w.weight) as jobs
+      from ready r
+      cross join lateral (
+        select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = r.key limit 1) end, 1)::integer as weight
+      ) w
+  ), placed as materialized (
+    select o.key, o.turn, o.name, o.jobs, sum(o.jobs) over (partition by o.name order by o.turn) - o.jobs as before from own o
+  ), began as materialized (
+    select g.name, g.jobs,
+        greatest((select x.next_turn from jobq.key_group x where x.queue = of_queue and x.name = g.name limit 1), clock) as turn,
+        coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
+      from (select p.name, sum(p.jobs) as jobs from placed p group by p.name) g
+  ), noted as (
+    insert into jobq.key_group (queue, name, next_turn)
+      select of_queue, b.name, b.turn + b.jobs / b.weight from began b
+      on conflict on constraint key_group_pkey do update set next_turn = excluded.next_turn
+  ), turned as (
+    insert into jobq.lane (queue, key, turn)
+      select of_queue, p.key, jobq.group_turn_first() + (floor(b.turn + p.before / b.weight)::bigint << 20) + (p.turn & 1048575)
+        from placed p join began b on b.name = p.name
+      on conflict on constraint lane_pkey do update set turn = excluded.turn
+      returning true
+  )
+  select count(*) into grouped from turned;
+  return grouped;
+end $$;
+
+-- lane_ungroup gives lanes turns of lane_turn_seq again, where the queue has groups no more, and forgets these: up to lanes_max of both.
+-- It says how many there were of what was more. Only who has its turn in the queue may call it. Needs lane_pkey, lane_turn_idx and key_group_pkey only.
+create function jobq.lane_ungroup(of_queue text, lanes_max integer) returns integer
+  language plpgsql
+  as $$
+declare
+  lanes integer;
+  groups integer;
+begin
+  insert into jobq.lane (queue, key, turn)
+    select of_queue, r.key, nextval('jobq.lane_turn_seq')
+      from (
+        select x.key from jobq.lane x
+          where x.queue = of_queue and x.turn is not null and x.turn >= jobq.group_turn_first() order by x.turn limit lanes_max
+      ) r
+    on conflict on constraint lane_pkey do update set turn = excluded.turn;
+  get diagnostics lanes = row_count;
+  delete from jobq.key_group g
+    where g.ctid = any(array(select x.ctid from jobq.key_group x where x.queue = of_queue order by x.name limit lanes_max));
+  get diagnostics groups = row_count;
+  if lanes < lanes_max and groups < lanes_max then
+    update jobq.lane x set group_clock = null where x.queue = of_queue and x.key = '';
+  end if;
+  return greatest(lanes, groups);
+end $$;
+
+-- lane_group_shares is what a claim that has room for so many jobs takes of each group (names, group_weights, jobs) of the lanes behind after_turn and up to
+-- to_turn, of which it looks at lanes_max at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
+-- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
+-- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
+-- keys and turns are the lanes, those first that are to give it; the others have to only where these have less than their turns say.
+-- Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
+--
+-- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
+-- 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and 2 of b/1.
+create function jobq.lane_group_shares(
+  of_queue text, separator text, weighted boolean, after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
+) returns table (
+  names text[], group_weights float8[], jobs integer[], dues integer[], weights integer[], wanted integer, keys text[], turns bigint[]
+)
+  language plpgsql
+  as $$
+begin
+  return query
+    with looked as materialized (
+      select x.key, x.turn, x.due, split_part(x.key, separator, 1) as name
+        from jobq.lane x
+        where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_group_shares.to_turn
+        order by x.turn
+        limit lanes_max
+    ), own as materialized (
+      select l.key, l.name, l.turn, w.weight, least(l.due, w.weight) as due
+        from looked l
+        cross join lateral (
+          select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = l.key limit 1) end, 1)::integer as weight
+        ) w
+    ), each as materialized (
+      select g.name, g.first, g.last, g.lanes, g.dues, g.weights,
+          coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
+        from (
+          select o.name, jobq.group_turn(min(o.turn)) as first, jobq.group_turn(max(o.turn)) as last, count(*) as lanes,
+              sum(o.due)::integer as dues, sum(o.weight)::integer as weights
+            from own o group by o.name
+        ) g
+    ), part as materialized (
+      select (lane_group_shares.room - case
+          when with_plain and count(*) > 0 then floor(lane_group_shares.room / (sum(e.weight) + 1) + random()) else 0 end)::integer as wanted
+        from each e
+    ), level as materialized ( -- over the first groups, for each number of them; the least one is that of those that it reaches
+      select least(min(f.level), case when sum(f.lanes) = lanes_max then max(f.last) + 1 end) as turn
+        from (
+          select e.last, e.lanes,
+              (p.wanted + sum(e.weight * e.first) over (order by e.first, e.name)) / sum(e.weight) over (order by e.first, e.name) as level
+            from each e cross join part p
+        ) f
+    ), share as materialized (
+      select e.*, ceil(e.weight * greatest(v.turn - e.first, 0) - 0.000001)::integer as jobs -- without the last digits of the float
+        from each e cross join level v
+    ), lane as (
+      select o.key, o.turn, sum(o.due) over (partition by o.name order by o.turn) - o.due >= s.jobs as later from own o join share s on s.name = o.name
+    )
+    select coalesce(array_agg(s.name), '{}'), coalesce(array_agg(s.weight), '{}'), coalesce(array_agg(s.jobs), '{}'),
+        coalesce(array_agg(s.dues), '{}'), coalesce(array_agg(s.weights), '{}'), (select p.wanted from part p),
+        (select coalesce(array_agg(l.key order by l.later, l.turn), '{}') from lane l), (select coalesce(array_agg(l.turn order by l.later, l.turn), '{}') from lane l)
+      from share s;
+end $$;
+
+-- lane_group_charge moves what groups get next back by the jobs that their lanes have given beyond those of their turns, and forward by those that
+-- a lane has not given that has lost its turn: one that still has it, or gets it back (due_turn), has it for the rest. The lanes have these turns then, had
+-- so many jobs to give in them (dues), and have given so many. It sets the queue's clock, and forgets up to a hundred groups that were there
+-- long since. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
+create function jobq.lane_group_charge(
+  of_queue text, separator text, weighted boolean, clock bigint, keys text[], turns bigint[], dues integer[], taken integer[]
+) returns void
+  language plpgsql
+  as $$
+declare
+  kept_for constant integer := 1000; -- turns of the clock
+begin
+  update jobq.lane x set group_clock = clock where x.queue = of_queue and x.key = '' and x.group_clock < clock;
+  insert into jobq.key_group (queue, name, next_turn)
+    select of_queue, g.name,
+        coalesce((select x.next_turn from jobq.key_group x where x.queue = of_queue and x.name = g.name limit 1), clock)
+          + g.jobs / coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8
+      from (
+        select split_part(k.key, separator, 1) as name, sum(k.taken - k.due) as jobs
+          from unnest(lane_group_charge.keys, lane_group_charge.turns, lane_group_charge.dues, lane_group_charge.taken) as k(key, turn, due, taken)
+          where (select x.turn = k.turn or x.due_turn = k.turn from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) is not true
+          group by 1
+      ) g
+      where g.jobs <> 0
+    on conflict on constraint key_group_pkey do update set next_turn = excluded.next_turn;
+  delete from jobq.key_group g
+    where g.ctid = any(array(select x.ctid from jobq.key_group x where x.queue = of_queue and x.next_turn < clock - kept_for order by x.next_turn limit 100));
+end $$;
+
 -- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
 -- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
 -- left. It takes nothing when queue_admit was told that another claim has its turn.
@@ -2255,6 +2430,10 @@ end $$;
 -- claims jobs are taken. One, if it looks at the last ones of a pass: the next pass takes more. Many, if there are more lanes
 -- than it looks at: as many of each as it needs for its jobs, and the last lane may get less.
 --
+-- Where the queue has a key_separator, the lanes are in the order of what their groups have had (key_group), and it takes of
+-- each group what lane_group_shares says. Lanes that have become ready, since the setting came or since the last claim, get their turns of the group first,
+-- a thousand with each claim.
+--
 -- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
 -- a claim costs as much as the lanes it takes from, however many are full. It looks again at
 -- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
@@ -2270,7 +2449,7 @@ end $$;
 --
 -- Without a limit it takes from up to fifty lanes at a time (lane_pick; a hundred where some have weights), of a thousand at most, and a key that a hint
 -- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
--- one, as with a rate of the keys; and so it does from the first on that has jobs of other kinds before its share is whole.
+-- one, as with a rate of the keys, or groups; and so it does from the first on that has jobs of other kinds before its share is whole.
 -- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
 -- since they did.
@@ -2288,7 +2467,7 @@ end $$;
 -- their turn (queue_admit) lock the lanes that they take from, pass by those that others have locked, and leave the hints of these; one of them
 -- at a time takes hints away, since a key without a lane cannot be locked. Such a claim always says that another one would find
 -- more. If it has not found all that it was to take, its worker's next claim has a turn of its own: that one misses nothing.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, key_group_pkey, key_group_next_turn_idx, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -2314,7 +2493,26 @@ declare
   wanted integer; -- how many of these to take
   q record;
   key_limit integer;
-  each_key boolean; -- keys have a limit or a rate: they are looked at one by one
+  counted boolean; -- keys have a limit or a rate
+  grouped boolean; -- or a share of their group's
+  each_key boolean; -- so they are looked at one by one
+  group_clock bigint; -- not null: some lanes may have turns of groups
+  regrouped integer := 0; -- lanes that got others, and groups that were forgotten
+  group_names text[]; -- of lane_group_shares
+  group_own_weights float8[];
+  group_jobs integer[];
+  group_dues integer[];
+  group_weights integer[];
+  n_group integer; -- of these, that of the lane
+  group_keys text[]; -- the lanes to look at, in this order
+  group_turns bigint[];
+  barren_turns bigint[] := '{}';
+  unseen bigint; -- the first turn of those that it has not looked at
+  given_keys text[] := '{}'; -- lanes that were looked at, with groups
+  given_turns bigint[] := '{}'; -- that they have then, where they have kept it
+  given_dues integer[] := '{}';
+  given integer[] := '{}';
+  kept_turn bigint; -- of the lane, for the rest of its turn
   key_step bigint; -- of the rate of each key, in microseconds
   key_burst integer;
   rate_free integer; -- what the rate leaves of the lane
@@ -2389,13 +2587,14 @@ begin
   if room is null then
     return;
   end if;
-  select x.unheld, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null,
+  select x.unheld, x.group_clock, (select h.id from jobq.lane_hint h where h.queue = of_queue and h.id < 0 order by h.id limit 1) is not null,
       (select w.key from jobq.key_weight w where w.queue = of_queue order by w.key limit 1) is not null,
       (select t.rate_step_us from jobq.lane t where t.queue = of_queue and t.throttled_until is not null order by t.rate_step_us limit 1) is not null
-    into unheld, pauses, weighted, throttled
+    into unheld, group_clock, pauses, weighted, throttled
     from jobq.lane x where x.queue = of_queue and x.key = '';
-  if shared and (pauses or unheld is null or weighted or throttled
-      or exists (select from jobq.queue x where x.name = of_queue and (x.key_limit is not null or x.key_rate_jobs is not null))) then
+  if shared and (pauses or unheld is null or group_clock is not null or weighted or throttled
+      or exists (select from jobq.queue x
+        where x.name = of_queue and (x.key_limit is not null or x.key_rate_jobs is not null or x.key_separator is not null))) then
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true); -- it is for a claim with a turn of its own
     return;
   end if;
@@ -2410,13 +2609,15 @@ begin
     throttled := true;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  select x.key_limit, x.key_order, x.paused_at is not null as paused, x.key_rate_jobs, x.key_rate_period, x.key_rate_burst
+  select x.key_limit, x.key_order, x.key_separator, x.paused_at is not null as paused, x.key_rate_jobs, x.key_rate_period, x.key_rate_burst
     into q from jobq.queue x where x.name = of_queue;
   if q.paused then
     return;
   end if;
   key_limit := q.key_limit;
-  each_key := key_limit is not null or q.key_rate_jobs is not null;
+  counted := coalesce(key_limit, q.key_rate_jobs) is not null;
+  grouped := q.key_separator is not null;
+  each_key := counted or grouped;
   if q.key_rate_jobs is not null then
     key_step := jobq.rate_step_us(q.key_rate_jobs, q.key_rate_period);
     key_burst := coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period));
@@ -2425,7 +2626,7 @@ begin
     lanes_max := 50;
   end if;
   if pauses and not jobq.lane_pause(of_queue) then -- the next call goes on
-    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, each_key::integer]::text, true);
+    perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, counted::integer]::text, true);
     return;
   end if;
   if key_limit is null and unheld is null then
@@ -2484,17 +2685,29 @@ begin
     end if;
   end if;
 
+  if grouped then
+    regrouped := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
+    group_clock := coalesce(group_clock, 0);
+    looked := greatest(from_turn, jobq.group_turn_first() - 1); -- those that have no turn of the group yet are for a later claim
+  elsif group_clock is not null then
+    regrouped := jobq.lane_ungroup(of_queue, hints_max);
+  end if;
+
   if from_turn = 0 then
     to_turn := coalesce((select x.turn from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn desc limit 1), 0);
     again := false;
   else
-    again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
+    again := again or changed > 0 or readied <> '{}' or regrouped > 0; -- which are behind to_turn, or were passed by
   end if;
-  again := again or due >= lanes_max
+  again := again or due >= lanes_max or regrouped = hints_max
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
-  if with_plain and lanes > 0 then
+  if grouped then
+    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted, s.keys, s.turns
+      into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted, group_keys, group_turns
+      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, looked, to_turn, lanes_max, room, with_plain) s;
+  elsif with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
@@ -2636,14 +2849,28 @@ begin
       select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
           x.rate_ready_at, x.rate_step_us, x.due,
           case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
-        from jobq.lane x
-        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn and (not shared or x.key = any(unlocked))
-        order by x.turn
-        limit lanes_max
+        from (
+          (select y.* from jobq.lane y
+            where not grouped and y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn and (not shared or y.key = any(unlocked))
+            order by y.turn
+            limit lanes_max)
+          union all
+          (select y.* from unnest(group_keys) with ordinality as k(key, n)
+            cross join lateral (select l.* from jobq.lane l where l.queue = of_queue and l.key = k.key limit 1) y
+            where grouped
+            order by k.n)
+        ) x
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
-      if weighted then
+      if grouped then
+        n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
+        own_weight := coalesce(lane.weight, 1);
+        own_due := least(lane.due, own_weight);
+        share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
+        share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
+        left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
+      elsif weighted then
         own_weight := coalesce(lane.weight, 1);
         own_due := least(lane.due, own_weight);
         if all_dues is not null then -- and some have come since they were counted
@@ -2707,6 +2934,11 @@ begin
         select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       end if;
       taken := cardinality(found_ids);
+      kept_turn := lane.turn;
+      if grouped and taken > 0 then -- a part of a turn of the group as often as it is one
+        kept_turn := lane.turn + (floor(taken / group_own_weights[n_group] + random())::bigint << 20);
+        group_clock := greatest(group_clock, jobq.group_turn(lane.turn) + floor((taken - 1) / group_own_weights[n_group])::bigint);
+      end if;
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
         new_slots := array_fill(1::smallint, array[taken]);
@@ -2759,25 +2991,26 @@ begin
             rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
             held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = free then
         update jobq.lane x
           set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
           update jobq.lane x
-            set turn = case when left_due = 0 or taken < share then nextval('jobq.lane_turn_seq') else lane.turn end,
+            set turn = case when left_due = 0 or taken < share or grouped and taken >= own_due then nextval('jobq.lane_turn_seq') else kept_turn end,
               due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
               held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
+          barren_turns := barren_turns || lane.turn;
           if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
             update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
               where x.queue = of_queue and x.key = lane.key;
@@ -2796,7 +3029,23 @@ begin
       end if;
       wanted := wanted - taken;
       lanes := lanes - 1;
+      if grouped then
+        given_keys := given_keys || lane.key;
+        given_turns := given_turns || kept_turn;
+        given_dues := given_dues || own_due;
+        given := given || taken;
+        group_jobs[n_group] := group_jobs[n_group] - taken;
+        group_dues[n_group] := group_dues[n_group] - own_due;
+        group_weights[n_group] := greatest(group_weights[n_group] - own_weight, 1);
+      end if;
     end loop;
+    if grouped then
+      unseen := (select min(u.turn) from unnest(group_turns[cardinality(given) + 1 :]) as u(turn));
+      again := again or unseen is not null;
+      looked := coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn)), looked);
+      barren := coalesce((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
+      perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
+    end if;
   end if;
   again := again or shared;
   more := again;
@@ -2815,7 +3064,7 @@ begin
       order by x.throttled_until limit 1;
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, each_key::integer, wait_ms]::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, counted::integer, wait_ms]::text, true);
   if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and (served <> '{}' or kept <> '{}' or exists (
         select from unnest(readied) as r(key)
@@ -2881,7 +3130,7 @@ end $$;
 -- Each call looks at the hints and lanes of one queue, row_count of each at most: at more of after_queue,
 -- behind after_key and after_hint, or where after_key is '' at the next one. It returns where
 -- it has ended, null for last_queue after the last one. A queue in which a claim has its turn is passed by.
--- Needs lane_pkey, lane_hint_pkey, paused_key_pkey, pending_claim_idx and lease_pkey only.
+-- Needs lane_pkey, lane_hint_pkey, paused_key_pkey, key_group_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
   returns table (last_queue text, last_key text, last_hint bigint)
   language plpgsql
@@ -2961,7 +3210,11 @@ begin
     last_key := '';
     if not exists (select from jobq.lane x where x.queue = last_queue and x.key > '')
         and not exists (select from jobq.lane_hint x where x.queue = last_queue) then
-      delete from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day';
+      delete from jobq.key_group g
+        where g.ctid = any(array(select x.ctid from jobq.key_group x where x.queue = last_queue order by x.name limit row_count))
+          and exists (select from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day');
+      delete from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day'
+        and (select x.name from jobq.key_group x where x.queue = last_queue order by x.name limit 1) is null; -- else later
       update jobq.lane l set looked_at = statement_timestamp() where l.queue = last_queue and l.key = '' and l.looked_at is null;
     else
       update jobq.lane l set looked_at = null where l.queue = last_queue and l.key = '' and l.looked_at is not null;

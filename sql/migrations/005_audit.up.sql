@@ -902,10 +902,10 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
+    'max_running', 'key_limit', 'key_order', 'key_separator', 'rate_jobs', 'rate_period', 'rate_burst',
     'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'age_after', 'retention', 'failed_retention'];
-  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst',
-    'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'retention', 'failed_retention']; -- null puts them back
+  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'key_separator', 'rate_jobs', 'rate_period',
+    'rate_burst', 'key_rate_jobs', 'key_rate_period', 'key_rate_burst', 'retention', 'failed_retention']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -957,7 +957,8 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, key_separator = wanted.key_separator,
+        rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
         key_rate_jobs = wanted.key_rate_jobs, key_rate_period = wanted.key_rate_period, key_rate_burst = wanted.key_rate_burst,
         age_after = wanted.age_after, retention = wanted.retention, failed_retention = wanted.failed_retention
       where q.name = act_queue_set.queue;
@@ -965,10 +966,10 @@ begin
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
-  if (was.max_running, was.key_limit, was.key_order, was.rate_jobs, was.rate_period, was.rate_burst,
+  if (was.max_running, was.key_limit, was.key_order, was.key_separator, was.rate_jobs, was.rate_period, was.rate_burst,
         was.key_rate_jobs, was.key_rate_period, was.key_rate_burst)
-      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst,
-        wanted.key_rate_jobs, wanted.key_rate_period, wanted.key_rate_burst) then
+      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.key_separator, wanted.rate_jobs, wanted.rate_period,
+        wanted.rate_burst, wanted.key_rate_jobs, wanted.key_rate_period, wanted.key_rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
     perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
   end if;

@@ -251,7 +251,9 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint), and of lanes whose keys were paused since then,
 -- which keep their turns until the next claim: they are not before anybody. Both numbers stop at keys_max + 1, and
 -- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. key_weight is that of the key, if it has one. Of a job without a key they are
--- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and paused_key_pkey only.
+-- whether keys take turns with such jobs. Where the queue has groups of keys, they are the key and its group (key_group) only: turns of groups are no
+-- places in one line, since keys that come later may have theirs before it. Needs queue_pkey, lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and
+-- paused_key_pkey only.
 --
 -- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
@@ -266,6 +268,7 @@ declare
   hinted text[];
   pauses bigint;
   paused_before bigint;
+  separator text := (select q.key_separator from jobq.queue q where q.name = of_queue);
   facts jsonb := jsonb_build_object('partition_key', of_key);
 begin
   if of_key = '' then
@@ -274,6 +277,10 @@ begin
       or exists (select from jobq.lane_hint h where h.queue = of_queue and h.id > 0 order by h.id limit 1));
   end if;
   facts := facts || coalesce((select jsonb_build_object('key_weight', w.weight) from jobq.key_weight w where w.queue = of_queue and w.key = of_key), '{}');
+  if separator is not null then
+    return facts || jsonb_build_object('key_group', split_part(of_key, separator, 1)) || coalesce((
+      select jsonb_build_object('key_group_weight', w.weight) from jobq.key_weight w where w.queue = of_queue and w.key = split_part(of_key, separator, 1)), '{}');
+  end if;
   if own is null then
     select count(*), array_agg(distinct h.key) into hints, hinted
       from (select x.key from jobq.lane_hint x where x.queue = of_queue and x.id > 0 order by x.id limit hints_max + 1) h;
@@ -536,7 +543,7 @@ end $$;
 -- why_ended is the reason why a job that has ended does not run again, with what would
 -- keep a requeue from being done. The job's row is looked up by its id, and its key by the primary key: a row each.
 -- They are not joined. Without statistics, the planner expects to find very many rows of any id, and may then rather read all keys that
--- there are; or read the index of the times until which keys are kept. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
+-- there are; or read the index of the times until which keys are kept, so (kind, key) alone is asked for first. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
 -- and unique_key_pkey only.
 create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   language sql stable
@@ -544,10 +551,10 @@ create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   as $$
     select ended || jsonb_build_object(
         'args_gone', coalesce(r.args_apart, false) and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
-        'key_holder', (select k.job_id from jobq.unique_key k
-          where k.kind = r.kind and k.key = r.unique_key and k.job_id <> why_ended.job_id and (not k.job_over or k.kept_until > statement_timestamp()) limit 1),
-        'key_until', (select k.kept_until from jobq.unique_key k
-          where k.kind = r.kind and k.key = r.unique_key and k.job_over and k.kept_until > statement_timestamp() limit 1))
+        'key_holder', (select k.job_id from (select x.* from jobq.unique_key x where x.kind = r.kind and x.key = r.unique_key offset 0) k
+          where k.job_id <> why_ended.job_id and (not k.job_over or k.kept_until > statement_timestamp())),
+        'key_until', (select k.kept_until from (select x.* from jobq.unique_key x where x.kind = r.kind and x.key = r.unique_key offset 0) k
+          where k.job_over and k.kept_until > statement_timestamp()))
       from (select) job
       left join lateral (select x.kind, x.unique_key, x.args_apart from jobq.run x where x.id = why_ended.job_id limit 1) r on true
   $$;

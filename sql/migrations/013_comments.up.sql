@@ -152,6 +152,7 @@ comment on column jobq.queue.reset_on_reap is 'Whether a lost run''s checkpoint 
 comment on column jobq.queue.max_running is 'How many jobs run at once, over all workers; null: no limit.';
 comment on column jobq.queue.key_limit is 'How many of each partition key; null: no limit.';
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';
+comment on column jobq.queue.key_separator is 'What ends the group of a partition key; groups have equal shares. Null: each key is a group.';
 comment on column jobq.queue.rate_jobs is 'How many jobs may start in each rate_period; null: any number.';
 comment on column jobq.queue.rate_period is 'See rate_jobs.';
 comment on column jobq.queue.key_rate_jobs is 'How many jobs of each partition key may start in each key_rate_period; null: any number.';
@@ -307,6 +308,7 @@ comment on table jobq.throttle is 'How far queues with a rate have used it.';
 comment on table jobq.lane is 'Partition keys that have jobs: whose turn it is, and what they hold.';
 comment on table jobq.lane_head is 'The job of each partition key that was claimed last, in queues with a strict order.';
 comment on table jobq.lane_hint is 'Partition keys that a claim is to look at; ids below 0: that were paused.';
+comment on table jobq.key_group is 'Groups of partition keys, in queues with a key_separator: which turn each gets next.';
 comment on table jobq.event is 'What janitors and starting workers saw and did, for people.';
 comment on table jobq.stat is 'Sums by minute: read jobq.stats.';
 comment on table jobq.stat_delta is 'What is yet to be added to jobq.stat.';

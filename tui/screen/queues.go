@@ -162,6 +162,9 @@ func (s *QueueList) limits(q monitor.Queue) string {
 	if q.KeyOrder != jobq.KeyOrderNone {
 		limits = append(limits, "in order ("+string(q.KeyOrder)+")")
 	}
+	if q.KeySeparator != "" {
+		limits = append(limits, widget.Clean(format.KeyGroups(q.KeySeparator)))
+	}
 	if q.KeyRate != nil {
 		limits = append(limits, fmt.Sprintf("%s of each key, burst %s", format.QueueRate(q.KeyRate), format.Number(int64(q.KeyRate.Burst))))
 	}

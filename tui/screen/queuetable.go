@@ -170,6 +170,9 @@ func (t *queueTable) toldQueues() []string {
 		if q.KeyOrder != jobq.KeyOrderNone {
 			text += ", keys in order, " + string(q.KeyOrder)
 		}
+		if q.KeySeparator != "" {
+			text += ", " + widget.Clean(format.KeyGroups(q.KeySeparator))
+		}
 		if q.KeyRate != nil {
 			text += ", rate of each partition key " + format.QueueRate(q.KeyRate)
 		}

@@ -332,7 +332,7 @@ func TestLimitsOfQueues(t *testing.T) {
 		{Name: "large", Slots: 9000, Running: 4711, QueueSettings: monitor.QueueSettings{MaxRunning: 10000, KeyLimit: 2, KeyRate: &jobq.Rate{Jobs: 10, Period: time.Second, Burst: 3}, Retention: 90 * 24 * time.Hour, FailedRetention: 365 * 24 * time.Hour}},
 		{
 			Name: "small", Slots: 8, Running: 3, ThrottledUntil: new(noon.Add(time.Minute)),
-			QueueSettings: monitor.QueueSettings{MaxRunning: 3, KeyLimit: 1, KeyOrder: jobq.KeyOrderHold, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute, Burst: 2}},
+			QueueSettings: monitor.QueueSettings{MaxRunning: 3, KeyLimit: 1, KeyOrder: jobq.KeyOrderHold, KeySeparator: "/\a", Rate: &jobq.Rate{Jobs: 5, Period: time.Minute, Burst: 2}},
 		},
 	}})
 	s.do("up")
@@ -340,10 +340,10 @@ func TestLimitsOfQueues(t *testing.T) {
 	require.Contains(t, s.text(), " limits    4,711/10,000 run, 2 of each key, 10/s of each key, burst 3\n kept      finished jobs 90d, failed and cancelled ones 365d\n")
 	s.do("down")
 	require.Regexp(t, `(?m)^> small +8 +3/3 `, s.text())
-	require.Contains(t, s.text(), " limits    3/3 run, 1 of each key, in order (hold), 5/m, throttled until 14:03:31, burst 2\n")
+	require.Contains(t, s.text(), " limits    3/3 run, 1 of each key, in order (hold), groups of keys by '/␇', 5/m, throttled until 14:03:31, burst 2\n")
 	require.NotContains(t, s.text(), " kept ")
 	require.Contains(t, strings.Join(s.Told(), "\n"), "limit 10,000, limit of each partition key 2, rate of each partition key 10/s, kept: finished jobs 90d, failed and cancelled ones 365d")
-	require.Contains(t, strings.Join(s.Told(), "\n"), "small, 3 running, 0 available, 0 scheduled, 0 retrying, 0 failed, limit 3, limit of each partition key 1, keys in order, hold, throttled until 14:03:31")
+	require.Contains(t, strings.Join(s.Told(), "\n"), "small, 3 running, 0 available, 0 scheduled, 0 retrying, 0 failed, limit 3, limit of each partition key 1, keys in order, hold, groups of keys by '/␇', throttled until 14:03:31")
 }
 
 // Who paused a queue, and why, stands once below the list of queues.
