@@ -47,7 +47,7 @@ func TestPlansOfManyGroups(t *testing.T) {
 					"LaneClaim without groups now", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 10 * batch,
 					admitted + "; update jobq.queue set key_separator = null where name = 'keys'",
 				},
-				{"lane_group", "select jobq.lane_group($1, $2, $3, $4)", "'keys', '/', true, 1000", 5 * batch, db.HotSettings + ready + weights},
+				{"lane_group", "select jobq.lane_group($1, $2, $3, $4)", "'keys', '/', true, 1000", 8 * batch, db.HotSettings + ready + weights},
 				{"lane_ungroup", "select jobq.lane_ungroup($1, $2)", "'keys', 1000", 6 * batch, db.HotSettings},
 				{"lane_group_shares", "select * from jobq.lane_group_shares($1, $2, $3, $4, $5, $6, $7, $8)", "'keys', '/', true, 0, 9000000000000000, 100, 1000, true", inHand, db.HotSettings},
 				{

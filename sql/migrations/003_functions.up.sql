@@ -2240,10 +2240,11 @@ create function jobq.group_turn(turn bigint) returns bigint
   language sql immutable parallel safe
   return (turn - jobq.group_turn_first()) >> 20;
 
--- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. That of
--- a key with a weight is as long as so many. It
--- says how many. weighted says that some keys have weights. Only who has its turn in the queue may call it. A turn ends with the last 20 bits of
--- that of lane_turn_seq, so that no two lanes have the same. Needs lane_pkey, lane_turn_idx, key_group_pkey and key_weight_pkey only.
+-- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. It
+-- says how many. weighted says that some keys have weights: the turn of such a key is as long as so many. A lane of which nothing waits, as mostly after an end, takes
+-- no turn from its group: it is due 0 jobs. A turn ends with the last 20 bits of the
+-- number that it had, so that two lanes hardly ever have the same. Only who has its turn in the queue may call it.
+-- Needs lane_pkey, lane_turn_idx, pending_claim_idx, key_group_pkey and key_weight_pkey only.
 create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns integer
   language plpgsql
   as $$
@@ -2262,8 +2263,12 @@ begin
       order by x.turn
       limit lanes_max
   ), own as materialized (
-    select r.key, r.turn, r.name, least(r.due, w.weight) as jobs
+    select r.key, r.turn, r.name, case when f.is_waiting then least(r.due, w.weight) else 0 end as jobs
       from ready r
+      cross join lateral (
+        select exists (
+          select from jobq.pending p where p.queue = of_queue and p.partition_key = r.key and p.position is not null order by p.priority, p.position limit 1) as is_waiting
+      ) f
       cross join lateral (
         select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = r.key limit 1) end, 1)::integer as weight
       ) w
@@ -2279,10 +2284,10 @@ begin
       select of_queue, b.name, b.turn + b.jobs / b.weight from began b
       on conflict on constraint key_group_pkey do update set next_turn = excluded.next_turn
   ), turned as (
-    insert into jobq.lane (queue, key, turn)
-      select of_queue, p.key, jobq.group_turn_first() + (floor(b.turn + p.before / b.weight)::bigint << 20) + (p.turn & 1048575)
+    insert into jobq.lane as l (queue, key, turn, due)
+      select of_queue, p.key, jobq.group_turn_first() + (floor(b.turn + p.before / b.weight)::bigint << 20) + (p.turn & 1048575), case when p.jobs = 0 then 0 end
         from placed p join began b on b.name = p.name
-      on conflict on constraint lane_pkey do update set turn = excluded.turn
+      on conflict on constraint lane_pkey do update set turn = excluded.turn, due = coalesce(excluded.due, l.due)
       returning true
   )
   select count(*) into grouped from turned;
@@ -2290,7 +2295,7 @@ begin
 end $$;
 
 -- lane_ungroup gives lanes turns of lane_turn_seq again, where the queue has groups no more, and forgets these: up to lanes_max of both.
--- It says how many there were of what was more. Only who has its turn in the queue may call it. Needs lane_pkey, lane_turn_idx and key_group_pkey only.
+-- It says how many, of lanes or of groups, whichever were more. Only who has its turn in the queue may call it. Needs lane_pkey, lane_turn_idx and key_group_pkey only.
 create function jobq.lane_ungroup(of_queue text, lanes_max integer) returns integer
   language plpgsql
   as $$
@@ -2319,7 +2324,7 @@ end $$;
 -- to_turn, of which it looks at lanes_max at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
 -- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
 -- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
--- keys and turns are the lanes, those first that are to give it; the others have to only where these have less than their turns say.
+-- keys and turns are the lanes.
 -- Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
 --
 -- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
@@ -2338,7 +2343,7 @@ begin
         from jobq.lane x
         where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_group_shares.to_turn
         order by x.turn
-        limit lanes_max
+        fetch first (lanes_max) rows with ties -- of the same turn, which a pass could end between
     ), own as materialized (
       select l.key, l.name, l.turn, w.weight, least(l.due, w.weight) as due
         from looked l
@@ -2358,7 +2363,7 @@ begin
           when with_plain and count(*) > 0 then floor(lane_group_shares.room / (sum(e.weight) + 1) + random()) else 0 end)::integer as wanted
         from each e
     ), level as materialized ( -- over the first groups, for each number of them; the least one is that of those that it reaches
-      select least(min(f.level), case when sum(f.lanes) = lanes_max then max(f.last) + 1 end) as turn
+      select least(min(f.level), case when sum(f.lanes) >= lanes_max then max(f.last) + 1 end) as turn
         from (
           select e.last, e.lanes,
               (p.wanted + sum(e.weight * e.first) over (order by e.first, e.name)) / sum(e.weight) over (order by e.first, e.name) as level
@@ -2367,19 +2372,16 @@ begin
     ), share as materialized (
       select e.*, ceil(e.weight * greatest(v.turn - e.first, 0) - 0.000001)::integer as jobs -- without the last digits of the float
         from each e cross join level v
-    ), lane as (
-      select o.key, o.turn, sum(o.due) over (partition by o.name order by o.turn) - o.due >= s.jobs as later from own o join share s on s.name = o.name
     )
     select coalesce(array_agg(s.name), '{}'), coalesce(array_agg(s.weight), '{}'), coalesce(array_agg(s.jobs), '{}'),
         coalesce(array_agg(s.dues), '{}'), coalesce(array_agg(s.weights), '{}'), (select p.wanted from part p),
-        (select coalesce(array_agg(l.key order by l.later, l.turn), '{}') from lane l), (select coalesce(array_agg(l.turn order by l.later, l.turn), '{}') from lane l)
+        (select coalesce(array_agg(o.key order by o.turn), '{}') from own o), (select coalesce(array_agg(o.turn order by o.turn), '{}') from own o)
       from share s;
 end $$;
 
--- lane_group_charge moves what groups get next back by the jobs that their lanes have given beyond those of their turns, and forward by those that
--- a lane has not given that has lost its turn: one that still has it, or gets it back (due_turn), has it for the rest. The lanes have these turns then, had
--- so many jobs to give in them (dues), and have given so many. It sets the queue's clock, and forgets up to a hundred groups that were there
--- long since. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
+-- lane_group_charge makes the next turns of groups later by the jobs that their lanes have given (taken) beyond those of their turns (dues), and earlier by those
+-- that lanes have not given. A lane that still has its turn of these, or gets it back (due_turn), has it for the rest of its jobs, and is left out. It
+-- sets the queue's clock, and forgets up to a hundred groups whose next turns are long before it. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
 create function jobq.lane_group_charge(
   of_queue text, separator text, weighted boolean, clock bigint, keys text[], turns bigint[], dues integer[], taken integer[]
 ) returns void
@@ -2504,15 +2506,14 @@ declare
   group_dues integer[];
   group_weights integer[];
   n_group integer; -- of these, that of the lane
-  group_keys text[]; -- the lanes to look at, in this order
+  group_keys text[]; -- the lanes to look at: for what their groups are to give, and then for what that leaves
   group_turns bigint[];
   barren_turns bigint[] := '{}';
   unseen bigint; -- the first turn of those that it has not looked at
   given_keys text[] := '{}'; -- lanes that were looked at, with groups
-  given_turns bigint[] := '{}'; -- that they have then, where they have kept it
+  given_turns bigint[] := '{}';
   given_dues integer[] := '{}';
   given integer[] := '{}';
-  kept_turn bigint; -- of the lane, for the rest of its turn
   key_step bigint; -- of the rate of each key, in microseconds
   key_burst integer;
   rate_free integer; -- what the rate leaves of the lane
@@ -2699,7 +2700,7 @@ begin
   else
     again := again or changed > 0 or readied <> '{}' or regrouped > 0; -- which are behind to_turn, or were passed by
   end if;
-  again := again or due >= lanes_max or regrouped = hints_max
+  again := again or due >= lanes_max
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
@@ -2847,29 +2848,35 @@ begin
       order by x.turn limit lanes_max for update skip locked);
     for lane in
       select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
-          x.rate_ready_at, x.rate_step_us, x.due,
+          x.rate_ready_at, x.rate_step_us, x.due, x.n,
           case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
         from (
-          (select y.* from jobq.lane y
+          (select y.*, null::bigint as n from jobq.lane y
             where not grouped and y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn and (not shared or y.key = any(unlocked))
             order by y.turn
             limit lanes_max)
           union all
-          (select y.* from unnest(group_keys) with ordinality as k(key, n)
+          (select y.*, k.n from unnest(group_keys || group_keys) with ordinality as k(key, n)
             cross join lateral (select l.* from jobq.lane l where l.queue = of_queue and l.key = k.key limit 1) y
             where grouped
             order by k.n)
         ) x
     loop
       exit when wanted = 0 or walks_left = 0;
-      looked := lane.turn;
       if grouped then
         n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
+        continue when lane.key = any(given_keys) or group_jobs[n_group] <= 0 and lane.n <= cardinality(group_keys);
         own_weight := coalesce(lane.weight, 1);
         own_due := least(lane.due, own_weight);
         share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
         share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
+        share := greatest(share, 1); -- where nothing was due
         left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
+      else
+        looked := lane.turn;
+      end if;
+      if grouped then
+        null; -- see above
       elsif weighted then
         own_weight := coalesce(lane.weight, 1);
         own_due := least(lane.due, own_weight);
@@ -2934,9 +2941,7 @@ begin
         select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       end if;
       taken := cardinality(found_ids);
-      kept_turn := lane.turn;
-      if grouped and taken > 0 then -- a part of a turn of the group as often as it is one
-        kept_turn := lane.turn + (floor(taken / group_own_weights[n_group] + random())::bigint << 20);
+      if grouped and taken > 0 then
         group_clock := greatest(group_clock, jobq.group_turn(lane.turn) + floor((taken - 1) / group_own_weights[n_group])::bigint);
       end if;
       if each_job then
@@ -2991,20 +2996,24 @@ begin
             rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
             held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = free then
         update jobq.lane x
           set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
             due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then kept_turn end
+            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
           update jobq.lane x
-            set turn = case when left_due = 0 or taken < share or grouped and taken >= own_due then nextval('jobq.lane_turn_seq') else kept_turn end,
+            set turn = case
+                when taken = share and left_due is distinct from 0 and (not grouped or taken < own_due) then lane.turn
+                when grouped then nextval('jobq.lane_turn_seq') - (1::bigint << 51) -- it gets one of its group before lanes that became ready by a hint
+                else nextval('jobq.lane_turn_seq')
+              end,
               due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
               held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
@@ -3031,7 +3040,7 @@ begin
       lanes := lanes - 1;
       if grouped then
         given_keys := given_keys || lane.key;
-        given_turns := given_turns || kept_turn;
+        given_turns := given_turns || lane.turn;
         given_dues := given_dues || own_due;
         given := given || taken;
         group_jobs[n_group] := group_jobs[n_group] - taken;
@@ -3040,8 +3049,7 @@ begin
       end if;
     end loop;
     if grouped then
-      unseen := (select min(u.turn) from unnest(group_turns[cardinality(given) + 1 :]) as u(turn));
-      again := again or unseen is not null;
+      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.key <> all(given_keys));
       looked := coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn)), looked);
       barren := coalesce((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
       perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
