@@ -42,14 +42,14 @@ func TestPlansOfManyGroups(t *testing.T) {
 					2 * batch, admitted,
 				},
 				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
-				{"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 10 * batch, admitted + hints},
+				{"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 12 * batch, admitted + hints},
 				{
-					"LaneClaim without groups now", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 10 * batch,
+					"LaneClaim without groups now", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 12 * batch,
 					admitted + "; update jobq.queue set key_separator = null where name = 'keys'",
 				},
 				{"lane_group", "select jobq.lane_group($1, $2, $3, $4)", "'keys', '/', true, 1000", 8 * batch, db.HotSettings + ready + weights},
 				{"lane_ungroup", "select jobq.lane_ungroup($1, $2)", "'keys', 1000", 6 * batch, db.HotSettings},
-				{"lane_group_shares", "select * from jobq.lane_group_shares($1, $2, $3, $4, $5, $6, $7, $8)", "'keys', '/', true, 0, 9000000000000000, 100, 1000, true", inHand, db.HotSettings},
+				{"lane_group_shares", "select * from jobq.lane_group_shares($1, $2, $3, $4, $5, $6, $7, $8, $9)", "'keys', '/', true, '{many/2,many/4}', 4503600000000000, 9000000000000000, 100, 1000, true", inHand, db.HotSettings},
 				{
 					"lane_group_charge", "select jobq.lane_group_charge($1, $2, $3, $4, $5, $6, $7, $8)",
 					"'keys', '/', true, 2000, '{many/2,tenant 7/7,none/1}', '{1,2,3}', '{1,1,1}', '{9,1,0}'", inHand, db.HotSettings,

@@ -178,8 +178,8 @@ func TestGroupsOfManyKeysAtOnce(t *testing.T) {
 	}
 }
 
-// Lanes that get their turns while a worker's pass is under way may be behind it: it learns that there is more.
-func TestPassLearnsOfGroupsBehindIt(t *testing.T) {
+// Lanes that get their turns while a worker's pass is under way may be behind it: it takes of them all the same.
+func TestGroupsBehindAPass(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.set(`{"key_separator": "/"}`)
@@ -190,9 +190,6 @@ func TestPassLearnsOfGroupsBehindIt(t *testing.T) {
 	q.enqueueKeyed("one/1", 1)
 	q.takeHints()
 	q.exec("update jobq.lane set turn = nextval('jobq.lane_turn_seq') where key = 'one/1'") // as if another worker's claim had served it
-	answer = q.exchange(pass(exchange, answer))
-	require.Empty(t, answer.Keyed)
-	require.True(t, answer.KeysMore)
 	require.Len(t, q.exchange(pass(exchange, answer)).Keyed, 1)
 }
 
@@ -243,6 +240,26 @@ func TestEmptyKeysCostTheirGroupNothing(t *testing.T) {
 		last = answer.Keyed
 		started(counts, answer)
 		turnsAreClose(t, counts, map[string]int{"single": 1, "deep": 1}, 12)
+	}
+}
+
+// What is deleted before it has started is no turn of its group either, once claims have looked at its keys.
+func TestDeletedJobsCostTheirGroupNothing(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_separator": "/"}`)
+	q.enqueueGroup("deleted", 600, 1)
+	q.takeHints()
+	q.exec("delete from jobq.pending")
+	q.passOf(keyed("w", 10))
+	require.Equal(t, 1, q.number("select count(*) from jobq.lane"))
+	q.enqueueGroup("deleted", 200, 1)
+	q.enqueueGroup("other", 1, 300)
+	q.takeHints()
+	counts := make(map[string]int)
+	for counts["deleted"]+counts["other"] < 300 {
+		started(counts, q.exchange(keyed("w", 10)))
+		turnsAreClose(t, counts, map[string]int{"deleted": 1, "other": 1}, 4)
 	}
 }
 
@@ -414,4 +431,28 @@ func TestForgottenGroups(t *testing.T) {
 	}
 	require.Zero(t, groups())
 	require.Zero(t, q.number("select count(*) from jobq.lane"))
+}
+
+// Lanes that have nothing for a worker keep no other group from its share, while the worker looks for what there is behind them.
+func TestSharesBesideJobsOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_separator": "/"}`)
+	q.exec("select jobq.enqueue('other', partition_key => 'x/' || i) from generate_series(1, 350) i")
+	q.enqueueGroup("x", 350, 3) // behind these
+	q.enqueueGroup("y", 3, 300)
+	q.enqueueKeyed("z/1", 900)
+	q.exec("update jobq.pending set priority = 5 where kind = 'other' and substr(partition_key, 3)::integer % 30 <> 0")
+	q.exec("delete from jobq.pending where kind = 'k' and partition_key like 'x/%' and substr(partition_key, 3)::integer % 30 <> 0")
+	q.takeHints()
+	counts := make(map[string]int)
+	var answer db.Exchanged
+	for counts["x"] < 20 {
+		answer = q.exchange(pass(keyed("w", 9), answer))
+		started(counts, answer)
+		require.True(t, answer.KeysMore)
+	}
+	turnsAreClose(t, counts, map[string]int{"y": 1, "z": 1}, 4)
+	require.Greater(t, counts["y"], counts["x"]-8)
+	require.Greater(t, 4*counts["x"], counts["y"], "it looks for those of x in passes")
 }

@@ -141,6 +141,29 @@ func TestNoLimitBesideClaimsThatShare(t *testing.T) {
 	}
 }
 
+// Claims of a queue with groups of keys do not share their turn: not while lanes have turns of groups either, after the setting has gone.
+func TestNoGroupsBesideClaimsThatShare(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.ready(400)
+	shareable := func() int { return q.number("select jobq.turn_shareable('default')::integer") }
+	require.Equal(t, 1, shareable())
+	tx := q.admitBeside()
+	q.set(`{"key_separator": "/"}`)
+	require.Empty(t, q.lanesBeside(tx, "k"), "it is for a claim with a turn of its own")
+	var taken int
+	require.NoError(t, tx.QueryRow(ctx, "select count(*) from jobq.run").Scan(&taken))
+	require.Zero(t, taken)
+	require.NoError(t, tx.Commit(ctx))
+	require.Zero(t, shareable())
+	require.Len(t, q.exchange(sharing("w", 10)).Keyed, 10)
+	q.set(`{"key_separator": null}`)
+	require.Zero(t, shareable())
+	require.Len(t, q.exchange(sharing("w", 10)).Keyed, 10)
+	require.Equal(t, 1, shareable(), "its lanes have turns of the queue again")
+}
+
 // A key that is paused while claims share their turn gives nothing to those that begin later, and nobody waits for the claim
 // that has locked it.
 func TestPauseBesideClaimsThatShare(t *testing.T) {

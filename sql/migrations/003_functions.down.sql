@@ -33,7 +33,7 @@ drop function jobq.lane_due(text, bigint, integer, integer);
 drop function jobq.rate_again_at(timestamptz, bigint, integer);
 drop function jobq.lane_group(text, text, boolean, integer);
 drop function jobq.lane_ungroup(text, integer);
-drop function jobq.lane_group_shares(text, text, boolean, bigint, bigint, integer, integer, boolean);
+drop function jobq.lane_group_shares(text, text, boolean, text[], bigint, bigint, integer, integer, boolean);
 drop function jobq.lane_group_charge(text, text, boolean, bigint, text[], bigint[], integer[], integer[]);
 drop function jobq.group_turn(bigint);
 drop function jobq.group_turn_first();

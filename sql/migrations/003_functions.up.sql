@@ -2241,16 +2241,16 @@ create function jobq.group_turn(turn bigint) returns bigint
   return (turn - jobq.group_turn_first()) >> 20;
 
 -- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. It
--- says how many. weighted says that some keys have weights: the turn of such a key is as long as so many. A lane of which nothing waits, as mostly after an end, takes
+-- returns their keys. weighted says that some keys have weights: the turn of such a key is as long as so many. A lane of which nothing waits, as mostly after an end, takes
 -- no turn from its group: it is due 0 jobs. A turn ends with the last 20 bits of the
 -- number that it had, so that two lanes hardly ever have the same. Only who has its turn in the queue may call it.
 -- Needs lane_pkey, lane_turn_idx, pending_claim_idx, key_group_pkey and key_weight_pkey only.
-create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns integer
+create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns text[]
   language plpgsql
   as $$
 declare
   clock bigint := (select x.group_clock from jobq.lane x where x.queue = of_queue and x.key = '');
-  grouped integer;
+  grouped text[];
 begin
   if clock is null then
     clock := 0;
@@ -2288,9 +2288,9 @@ begin
       select of_queue, p.key, jobq.group_turn_first() + (floor(b.turn + p.before / b.weight)::bigint << 20) + (p.turn & 1048575), case when p.jobs = 0 then 0 end
         from placed p join began b on b.name = p.name
       on conflict on constraint lane_pkey do update set turn = excluded.turn, due = coalesce(excluded.due, l.due)
-      returning true
+      returning l.key
   )
-  select count(*) into grouped from turned;
+  select coalesce(array_agg(t.key), '{}') into grouped from turned t;
   return grouped;
 end $$;
 
@@ -2321,7 +2321,7 @@ begin
 end $$;
 
 -- lane_group_shares is what a claim that has room for so many jobs takes of each group (names, group_weights, jobs) of the lanes behind after_turn and up to
--- to_turn, of which it looks at lanes_max at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
+-- to_turn, and of those of the keys in new that are before them: it looks at lanes_max of both at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
 -- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
 -- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
 -- keys and turns are the lanes.
@@ -2330,7 +2330,7 @@ end $$;
 -- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
 -- 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and 2 of b/1.
 create function jobq.lane_group_shares(
-  of_queue text, separator text, weighted boolean, after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
+  of_queue text, separator text, weighted boolean, new text[], after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
 ) returns table (
   names text[], group_weights float8[], jobs integer[], dues integer[], weights integer[], wanted integer, keys text[], turns bigint[]
 )
@@ -2344,17 +2344,26 @@ begin
         where x.queue = of_queue and x.turn is not null and x.turn > after_turn and x.turn <= lane_group_shares.to_turn
         order by x.turn
         fetch first (lanes_max) rows with ties -- of the same turn, which a pass could end between
+    ), each_lane as materialized (
+      select l.key, l.turn, l.due, l.name from looked l
+      union all
+      (select y.key, y.turn, y.due, split_part(y.key, separator, 1)
+        from unnest(lane_group_shares.new) as k(key)
+        cross join lateral (select x.key, x.turn, x.due from jobq.lane x where x.queue = of_queue and x.key = k.key limit 1) y
+        where y.turn <= after_turn
+        order by y.turn
+        limit lanes_max)
     ), own as materialized (
       select l.key, l.name, l.turn, w.weight, least(l.due, w.weight) as due
-        from looked l
+        from each_lane l
         cross join lateral (
           select coalesce(case when weighted then (select x.weight from jobq.key_weight x where x.queue = of_queue and x.key = l.key limit 1) end, 1)::integer as weight
         ) w
     ), each as materialized (
-      select g.name, g.first, g.last, g.lanes, g.dues, g.weights,
+      select g.name, g.first, g.last, g.dues, g.weights,
           coalesce(case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = g.name limit 1) end, 1)::float8 as weight
         from (
-          select o.name, jobq.group_turn(min(o.turn)) as first, jobq.group_turn(max(o.turn)) as last, count(*) as lanes,
+          select o.name, jobq.group_turn(min(o.turn)) as first, jobq.group_turn(max(o.turn)) as last,
               sum(o.due)::integer as dues, sum(o.weight)::integer as weights
             from own o group by o.name
         ) g
@@ -2363,9 +2372,9 @@ begin
           when with_plain and count(*) > 0 then floor(lane_group_shares.room / (sum(e.weight) + 1) + random()) else 0 end)::integer as wanted
         from each e
     ), level as materialized ( -- over the first groups, for each number of them; the least one is that of those that it reaches
-      select least(min(f.level), case when sum(f.lanes) >= lanes_max then max(f.last) + 1 end) as turn
+      select least(min(f.level), case when (select count(*) from looked) >= lanes_max then max(f.last) + 1 end) as turn
         from (
-          select e.last, e.lanes,
+          select e.last,
               (p.wanted + sum(e.weight * e.first) over (order by e.first, e.name)) / sum(e.weight) over (order by e.first, e.name) as level
             from each e cross join part p
         ) f
@@ -2499,7 +2508,8 @@ declare
   grouped boolean; -- or a share of their group's
   each_key boolean; -- so they are looked at one by one
   group_clock bigint; -- not null: some lanes may have turns of groups
-  regrouped integer := 0; -- lanes that got others, and groups that were forgotten
+  new text[] := '{}'; -- keys of lanes that got such turns now
+  regrouped integer := 0; -- so many did, or lost them
   group_names text[]; -- of lane_group_shares
   group_own_weights float8[];
   group_jobs integer[];
@@ -2687,7 +2697,8 @@ begin
   end if;
 
   if grouped then
-    regrouped := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
+    new := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
+    regrouped := cardinality(new);
     group_clock := coalesce(group_clock, 0);
     looked := greatest(from_turn, jobq.group_turn_first() - 1); -- those that have no turn of the group yet are for a later claim
   elsif group_clock is not null then
@@ -2707,7 +2718,7 @@ begin
   if grouped then
     select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted, s.keys, s.turns
       into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted, group_keys, group_turns
-      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, looked, to_turn, lanes_max, room, with_plain) s;
+      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, new, looked, to_turn, lanes_max, room, with_plain) s;
   elsif with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
@@ -2835,7 +2846,7 @@ begin
     slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
   end if;
 
-  if one_by_one and wanted > 0 and to_turn > looked then
+  if one_by_one and wanted > 0 and (to_turn > looked or new <> '{}') then
     if not each_key then
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
@@ -3049,9 +3060,9 @@ begin
       end if;
     end loop;
     if grouped then
-      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.key <> all(given_keys));
-      looked := coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn)), looked);
-      barren := coalesce((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
+      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.turn > looked and u.key <> all(given_keys));
+      barren := greatest((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
+      looked := greatest(unseen - 1, case when unseen is null then (select max(u.turn) from unnest(group_turns) as u(turn)) end, looked);
       perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
     end if;
   end if;
