@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -191,6 +192,51 @@ func TestGroupsBehindAPass(t *testing.T) {
 	q.takeHints()
 	q.exec("update jobq.lane set turn = nextval('jobq.lane_turn_seq') where key = 'one/1'") // as if another worker's claim had served it
 	require.Len(t, q.exchange(pass(exchange, answer)).Keyed, 1)
+}
+
+// What a lane has not is for the next ones of its group, and what the group has not is for the others.
+func TestWhatAGroupHasNotIsForOthers(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_separator": "/"}`)
+	q.exec("select jobq.enqueue(case when i <= 20 then 'other' else 'k' end, partition_key => 'late/' || i) from generate_series(1, 30) i")
+	q.enqueueGroup("many", 60, 1)
+	q.takeHints()
+	require.Equal(t, map[string]int{"late": 5, "many": 5}, perGroup(q.exchange(keyed("w", 10)).Keyed), "twenty keys of late have nothing for it")
+	require.Equal(t, map[string]int{"late": 5, "many": 25}, perGroup(q.exchange(keyed("w", 30)).Keyed), "late has no more")
+}
+
+// A claim that got what it wanted has passed lanes by: the next one of the pass begins with these, and not behind the last lane that had nothing.
+func TestPassGoesOnWithLanesPassedBy(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.set(`{"key_separator": "/"}`)
+	q.exec("select jobq.enqueue(case when i <= 20 then 'other' else 'k' end, partition_key => 'late/' || i) from generate_series(1, 30) i")
+	q.enqueueGroup("many", 60, 1)
+	q.takeHints()
+	answer := q.exchange(keyed("w", 10))
+	require.Len(t, answer.Keyed, 10)
+	require.Positive(t, answer.LanePass.FromTurn)
+	rows, err := q.pool.Query(ctx, "select key from jobq.lane where key like 'many/%' and turn >= jobq.group_turn_first() order by turn limit 5")
+	require.NoError(t, err)
+	next, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	answer = q.exchange(pass(keyed("w", 10), answer))
+	require.Subset(t, slices.Collect(maps.Keys(perKey(answer.Keyed))), next)
+}
+
+// Lanes of the same turn are looked at together: a pass goes on behind a turn, and would pass by the second one.
+func TestLanesOfTheSameTurn(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_separator": "/"}`)
+	q.exec("select jobq.enqueue('other', partition_key => 'other/' || i) from generate_series(1, 100) i")
+	q.takeHints()
+	q.enqueueKeyed("mine/1", 1)
+	q.takeHints()
+	q.exec("update jobq.lane set turn = (select max(turn) from jobq.lane where key like 'other/%') where key = 'mine/1'")
+	require.Len(t, q.exchange(keyed("w", 1)).Keyed, 1)
 }
 
 // A group that had nothing begins where the others are: it catches up on nothing, and has to wait for nothing.

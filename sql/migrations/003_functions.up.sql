@@ -2846,7 +2846,7 @@ begin
     slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
   end if;
 
-  if one_by_one and wanted > 0 and (to_turn > looked or new <> '{}') then
+  if one_by_one and wanted > 0 and to_turn > looked then
     if not each_key then
       lanes := (select count(*) from (
         select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
