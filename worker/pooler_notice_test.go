@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -96,7 +97,8 @@ func TestPoolerIsNoticed(t *testing.T) {
 // connectionsOf is how many connections the worker says that it may open.
 func connectionsOf(t *testing.T, client *jobq.Client, w *worker.Worker) (connections *int) {
 	t.Helper()
-	require.NoError(t, client.Pool().QueryRow(context.Background(), "select connections_max from jobq.worker where id = $1", w.ID()).Scan(&connections))
+	// Without a prepared statement: a pooler may give the next statement to another session.
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select connections_max from jobq.worker where id = $1", pgx.QueryExecModeExec, w.ID()).Scan(&connections))
 	return connections
 }
 
