@@ -31,6 +31,7 @@ func cases(keys int) []flowCase {
 		{"a queue limit of 10,000", `{"max_running": 10000}`, "''"},
 		{fmt.Sprintf("%d keys", keys), "", key},
 		{fmt.Sprintf("%d keys, a limit of 1 each", keys), `{"key_limit": 1}`, key},
+		{fmt.Sprintf("%d keys in 100 groups", keys), `{"key_separator": "/"}`, "'group ' || i % 100 || '/' || " + key},
 	}
 }
 
@@ -42,7 +43,7 @@ func main() {
 	keys := flag.Int("keys", 10_000, "partition keys that they have")
 	slots := flag.Int("slots", 200, "slots of the worker")
 	rounds := flag.Int("rounds", 6, "drains of each case")
-	only := flag.Int("cases", 4, "how many of the four cases are measured, from the first on")
+	only := flag.Int("cases", 5, "how many of the five cases are measured, from the first on")
 	flag.Parse()
 	if err := run(context.Background(), *jobs, *keys, *slots, *rounds, *only); err != nil {
 		log.Fatal(err)
