@@ -147,6 +147,27 @@ func (c historyCase) run(t *testing.T, conn *pgxpool.Conn, index int, mode strin
 	}
 }
 
+// runCases runs all cases over one connection, without statistics and after analyze has made some, with plans for any
+// arguments and with plans for these.
+func (q *queue) runCases(conn *pgxpool.Conn, cases []historyCase, analyze func()) {
+	q.Helper()
+	for i, c := range cases {
+		_, err := conn.Exec(context.Background(), fmt.Sprintf("prepare history_%d as %s", i, q.schema.SQL(c.sql)))
+		require.NoError(q, err, c.name)
+	}
+	for _, statistics := range []string{"absent", "fresh"} {
+		if statistics == "fresh" {
+			analyze()
+		}
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			q.Logf("statistics %s, %s", statistics, mode)
+			for i, c := range cases {
+				c.run(q.T, conn, i, mode)
+			}
+		}
+	}
+}
+
 // explain returns what the case looks at, and its plan, and undoes what it did.
 func (c historyCase) explain(t *testing.T, conn *pgxpool.Conn, index int, mode string) (buffers int, plan []string) {
 	t.Helper()
@@ -191,20 +212,6 @@ func TestPlansOfMuchHistory(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	cases := historyCases()
-	for i, c := range cases {
-		_, err := conn.Exec(ctx, fmt.Sprintf("prepare history_%d as %s", i, q.schema.SQL(c.sql)))
-		require.NoError(t, err, c.name)
-	}
-	for _, statistics := range []string{"absent", "fresh"} {
-		if statistics == "fresh" {
-			q.analyzed()
-		}
-		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-			t.Logf("statistics %s, %s", statistics, mode)
-			for i, c := range cases {
-				c.run(t, conn, i, mode)
-			}
-		}
-	}
+	q.runCases(conn, cases, q.analyzed)
 	q.checkLists(conn)
 }

@@ -60,21 +60,7 @@ func TestPlansOfManyGroups(t *testing.T) {
 			conn, err := q.pool.Acquire(ctx)
 			require.NoError(t, err)
 			defer conn.Release()
-			for i, c := range cases {
-				_, err := conn.Exec(ctx, fmt.Sprintf("prepare history_%d as %s", i, q.schema.SQL(c.sql)))
-				require.NoError(t, err, c.name)
-			}
-			for _, statistics := range []string{"absent", "fresh"} {
-				if statistics == "fresh" {
-					q.exec("analyze jobq.pending, jobq.lane, jobq.lane_hint, jobq.key_group, jobq.key_weight")
-				}
-				for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-					t.Logf("statistics %s, %s", statistics, mode)
-					for i, c := range cases {
-						c.run(t, conn, i, mode)
-					}
-				}
-			}
+			q.runCases(conn, cases, func() { q.exec("analyze jobq.pending, jobq.lane, jobq.lane_hint, jobq.key_group, jobq.key_weight") })
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -50,6 +49,19 @@ func turnsAreClose(t *testing.T, counts, weights map[string]int, jobs float64) {
 		turns = append(turns, float64(counts[group])/float64(weight))
 	}
 	require.LessOrEqual(t, slices.Max(turns)-slices.Min(turns), jobs, "%v", counts)
+}
+
+// shareOut claims jobs, size at a time, until total have started, and checks that none of the groups is ever ahead of another one by more jobs.
+func (q *queue) shareOut(size, total int, jobs float64, groups ...string) {
+	q.Helper()
+	weights, counts := make(map[string]int), make(map[string]int)
+	for _, group := range groups {
+		weights[group] = 1
+	}
+	for sum := 0; sum < total; {
+		sum += started(counts, q.exchange(keyed("w", size)))
+		turnsAreClose(q.T, counts, weights, jobs)
+	}
 }
 
 // A tenant that spreads its jobs over many keys gains nothing by it where the queue has groups of keys: each group starts as many jobs, or
@@ -172,26 +184,7 @@ func TestGroupsOfManyKeysAtOnce(t *testing.T) {
 	q.enqueueGroup("a", 2500, 1)
 	q.takeHints()
 	q.set(`{"key_separator": "/"}`)
-	counts := make(map[string]int)
-	for counts["a"]+counts["b"] < 100 {
-		started(counts, q.exchange(keyed("w", 10)))
-		turnsAreClose(t, counts, map[string]int{"a": 1, "b": 1}, 2)
-	}
-}
-
-// Lanes that get their turns while a worker's pass is under way may be behind it: it takes of them all the same.
-func TestGroupsBehindAPass(t *testing.T) {
-	t.Parallel()
-	q := setUp(t)
-	q.set(`{"key_separator": "/"}`)
-	q.exec("select jobq.enqueue('other', partition_key => 'many/' || i) from generate_series(1, 150) i")
-	exchange := keyed("w", 10)
-	answer := q.exchange(exchange)
-	require.Positive(t, answer.LanePass.FromTurn)
-	q.enqueueKeyed("one/1", 1)
-	q.takeHints()
-	q.exec("update jobq.lane set turn = nextval('jobq.lane_turn_seq') where key = 'one/1'") // as if another worker's claim had served it
-	require.Len(t, q.exchange(pass(exchange, answer)).Keyed, 1)
+	q.shareOut(10, 100, 2, "a", "b")
 }
 
 // What a lane has not is for the next ones of its group, and what the group has not is for the others.
@@ -206,67 +199,20 @@ func TestWhatAGroupHasNotIsForOthers(t *testing.T) {
 	require.Equal(t, map[string]int{"late": 5, "many": 25}, perGroup(q.exchange(keyed("w", 30)).Keyed), "late has no more")
 }
 
-// A claim that got what it wanted has passed lanes by: the next one of the pass begins with these, and not behind the last lane that had nothing.
-func TestPassGoesOnWithLanesPassedBy(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	q := setUp(t)
-	q.set(`{"key_separator": "/"}`)
-	q.exec("select jobq.enqueue(case when i <= 20 then 'other' else 'k' end, partition_key => 'late/' || i) from generate_series(1, 30) i")
-	q.enqueueGroup("many", 60, 1)
-	q.takeHints()
-	answer := q.exchange(keyed("w", 10))
-	require.Len(t, answer.Keyed, 10)
-	require.Positive(t, answer.LanePass.FromTurn)
-	rows, err := q.pool.Query(ctx, "select key from jobq.lane where key like 'many/%' and turn >= jobq.group_turn_first() order by turn limit 5")
-	require.NoError(t, err)
-	next, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	answer = q.exchange(pass(keyed("w", 10), answer))
-	require.Subset(t, slices.Collect(maps.Keys(perKey(answer.Keyed))), next)
-}
-
-// Lanes of the same turn are looked at together: a pass goes on behind a turn, and would pass by the second one.
-func TestLanesOfTheSameTurn(t *testing.T) {
-	t.Parallel()
-	q := setUp(t)
-	q.set(`{"key_separator": "/"}`)
-	q.exec("select jobq.enqueue('other', partition_key => 'other/' || i) from generate_series(1, 100) i")
-	q.takeHints()
-	q.enqueueKeyed("mine/1", 1)
-	q.takeHints()
-	q.exec("update jobq.lane set turn = (select max(turn) from jobq.lane where key like 'other/%') where key = 'mine/1'")
-	require.Len(t, q.exchange(keyed("w", 1)).Keyed, 1)
-}
-
-// A group that had nothing begins where the others are: it catches up on nothing, and has to wait for nothing.
+// A group that had nothing begins where the others are: it neither catches up nor waits for what it had before.
 func TestGroupThatComesLater(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.set(`{"key_separator": "/"}`)
 	q.enqueueGroup("early", 200, 20)
-	claim := func() db.Exchanged { return q.exchange(keyed("w", 7)) }
-	counts := make(map[string]int)
-	for counts["early"] < 1000 {
-		started(counts, claim())
-	}
+	q.shareOut(7, 1000, 0, "early")
 	q.enqueueGroup("late", 3, 500)
-	counts = make(map[string]int)
-	for counts["early"]+counts["late"] < 600 {
-		started(counts, claim())
-		turnsAreClose(t, counts, map[string]int{"early": 1, "late": 1}, 12)
-	}
+	q.shareOut(7, 600, 12, "early", "late")
 	q.exec("delete from jobq.pending where partition_key like 'late%'")
-	for counts["early"] < 1000 {
-		started(counts, claim())
-	}
+	q.shareOut(7, 700, 0, "early")
 	q.enqueueGroup("late", 400, 2)
 	q.takeHints()
-	counts = make(map[string]int)
-	for counts["early"]+counts["late"] < 600 {
-		started(counts, claim())
-		turnsAreClose(t, counts, map[string]int{"early": 1, "late": 1}, 12)
-	}
+	q.shareOut(7, 600, 12, "early", "late")
 }
 
 // Each end of a job makes its key ready once more where keys have a limit, though nothing of it may be left: that is no turn of its group.
@@ -302,11 +248,7 @@ func TestDeletedJobsCostTheirGroupNothing(t *testing.T) {
 	q.enqueueGroup("deleted", 200, 1)
 	q.enqueueGroup("other", 1, 300)
 	q.takeHints()
-	counts := make(map[string]int)
-	for counts["deleted"]+counts["other"] < 300 {
-		started(counts, q.exchange(keyed("w", 10)))
-		turnsAreClose(t, counts, map[string]int{"deleted": 1, "other": 1}, 4)
-	}
+	q.shareOut(10, 300, 4, "deleted", "other")
 }
 
 // When the setting changes, lanes get other turns, a thousand with a claim: no claim does more, and none is lost.
@@ -346,37 +288,6 @@ func TestGroupsThatComeAndGo(t *testing.T) {
 	}
 	require.Equal(t, 3*keys, taken)
 	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"))
-}
-
-// Jobs that only others can run, at the head of many keys of a group, hide nothing: a worker finds each of its own, and keeps nobody from theirs.
-func TestGroupsWithJobsOfOtherKinds(t *testing.T) {
-	t.Parallel()
-	for name, settings := range map[string]string{"no limit": `{}`, "limit": `{"key_limit": 50}`} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			q := setUp(t)
-			q.set(`{"key_separator": "/"}`)
-			q.set(settings)
-			q.exec("select jobq.enqueue(case when i % 50 = 0 then 'mine' else 'other' end, partition_key => 'many/' || i) from generate_series(1, 700) i")
-			q.exec("select jobq.enqueue(case when i % 3 = 0 then 'mine' else 'other' end, partition_key => 'some/' || i) from generate_series(1, 60) i")
-			q.exec("select jobq.enqueue('mine', partition_key => 'one') from generate_series(1, 30) i")
-			for _, worker := range []struct {
-				kind string
-				jobs int
-			}{{"mine", 700/50 + 60/3 + 30}, {"none", 0}, {"other", 700 - 700/50 + 40}} {
-				exchange := keyed("w", 4)
-				exchange.Claim.Kinds = []string{worker.kind}
-				taken, claims := q.passOf(exchange)
-				jobs := 0
-				for _, count := range taken {
-					jobs += count
-				}
-				require.Equal(t, worker.jobs, jobs, worker.kind)
-				require.Less(t, claims, 20+5*jobs)
-			}
-			require.Zero(t, q.number("select count(*) from jobq.pending"))
-		})
-	}
 }
 
 // Many workers claim from groups at once, while jobs come, the setting comes and goes, and a group gets another weight: each job is claimed once, and none stays.
@@ -477,28 +388,4 @@ func TestForgottenGroups(t *testing.T) {
 	}
 	require.Zero(t, groups())
 	require.Zero(t, q.number("select count(*) from jobq.lane"))
-}
-
-// Lanes that have nothing for a worker keep no other group from its share, while the worker looks for what there is behind them.
-func TestSharesBesideJobsOfOtherKinds(t *testing.T) {
-	t.Parallel()
-	q := setUp(t)
-	q.set(`{"key_separator": "/"}`)
-	q.exec("select jobq.enqueue('other', partition_key => 'x/' || i) from generate_series(1, 350) i")
-	q.enqueueGroup("x", 350, 3) // behind these
-	q.enqueueGroup("y", 3, 300)
-	q.enqueueKeyed("z/1", 900)
-	q.exec("update jobq.pending set priority = 5 where kind = 'other' and substr(partition_key, 3)::integer % 30 <> 0")
-	q.exec("delete from jobq.pending where kind = 'k' and partition_key like 'x/%' and substr(partition_key, 3)::integer % 30 <> 0")
-	q.takeHints()
-	counts := make(map[string]int)
-	var answer db.Exchanged
-	for counts["x"] < 20 {
-		answer = q.exchange(pass(keyed("w", 9), answer))
-		started(counts, answer)
-		require.True(t, answer.KeysMore)
-	}
-	turnsAreClose(t, counts, map[string]int{"y": 1, "z": 1}, 4)
-	require.Greater(t, counts["y"], counts["x"]-8)
-	require.Greater(t, 4*counts["x"], counts["y"], "it looks for those of x in passes")
 }

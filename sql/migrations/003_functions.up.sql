@@ -2510,6 +2510,7 @@ declare
   group_clock bigint; -- not null: some lanes may have turns of groups
   new text[] := '{}'; -- keys of lanes that got such turns now
   regrouped integer := 0; -- so many did, or lost them
+  group_from bigint; -- the turn behind which it looks, with groups
   group_names text[]; -- of lane_group_shares
   group_own_weights float8[];
   group_jobs integer[];
@@ -2700,7 +2701,8 @@ begin
     new := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
     regrouped := cardinality(new);
     group_clock := coalesce(group_clock, 0);
-    looked := greatest(from_turn, jobq.group_turn_first() - 1); -- those that have no turn of the group yet are for a later claim
+    group_from := greatest(from_turn, jobq.group_turn_first() - 1); -- lanes that have no turn of their group yet are for a later claim
+    looked := group_from;
   elsif group_clock is not null then
     regrouped := jobq.lane_ungroup(of_queue, hints_max);
   end if;
@@ -2874,6 +2876,7 @@ begin
         ) x
     loop
       exit when wanted = 0 or walks_left = 0;
+      looked := lane.turn;
       if grouped then
         n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
         continue when lane.key = any(given_keys) or group_jobs[n_group] <= 0 and lane.n <= cardinality(group_keys);
@@ -2883,11 +2886,6 @@ begin
         share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
         share := greatest(share, 1); -- where nothing was due
         left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
-      else
-        looked := lane.turn;
-      end if;
-      if grouped then
-        null; -- see above
       elsif weighted then
         own_weight := coalesce(lane.weight, 1);
         own_due := least(lane.due, own_weight);
@@ -3060,9 +3058,9 @@ begin
       end if;
     end loop;
     if grouped then
-      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.turn > looked and u.key <> all(given_keys));
+      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.turn > group_from and u.key <> all(given_keys));
       barren := greatest((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
-      looked := greatest(unseen - 1, case when unseen is null then (select max(u.turn) from unnest(group_turns) as u(turn)) end, looked);
+      looked := greatest(coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn))), group_from);
       perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
     end if;
   end if;
