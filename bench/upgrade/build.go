@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +46,9 @@ func buildBoth(ctx context.Context, from, folder string) (old, next program, err
 	if next.tables, err = tablesOf(root); err != nil {
 		return old, next, err
 	}
+	if err := checkSame(source, root); err != nil {
+		return old, next, fmt.Errorf("upgrade from %s: %w", commit, err)
+	}
 	var overlay []string
 	if old.tables == next.tables {
 		file, count, err := overlayLater(root, folder, next.tables)
@@ -73,6 +79,31 @@ func tablesOf(source string) (int, error) {
 		err = fmt.Errorf("%s has no migrations", source)
 	}
 	return len(files), err
+}
+
+// checkSame refuses to upgrade from sources whose migrations are others than those of the working tree: `jobq migrate up`
+// would not run them again, so the programs of the working tree would meet tables and functions that they do not know.
+// Migrations were changed in place until the first release.
+func checkSame(source, root string) error {
+	files, err := filepath.Glob(filepath.Join(source, migrationFolder, "*.sql"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		was, err := os.ReadFile(file) // #nosec G304 -- of our own repository
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(migrationFolder, filepath.Base(file))
+		is, err := os.ReadFile(filepath.Join(root, name)) // #nosec G304 -- of our own repository
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !bytes.Equal(was, is) {
+			return fmt.Errorf("%s has changed since: name a commit with the same migrations, such as HEAD or the last release", name)
+		}
+	}
+	return nil
 }
 
 // overlayLater writes what go build takes for further files of the migrations' folder, and returns how many

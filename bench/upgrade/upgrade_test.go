@@ -104,3 +104,21 @@ func TestOverlay(t *testing.T) {
 		}
 	}
 }
+
+// A commit is refused whose migrations are others than those of the working tree, or are not there any more. Later ones are welcome.
+func TestOnlyWithTheSameMigrations(t *testing.T) {
+	t.Parallel()
+	source, root := t.TempDir(), t.TempDir()
+	write := func(folder, name, content string) {
+		folder = filepath.Join(folder, migrationFolder)
+		require.NoError(t, os.MkdirAll(folder, 0o750))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
+	}
+	write(source, "001_tables.up.sql", "select 1;")
+	require.ErrorContains(t, checkSame(source, root), "001_tables.up.sql has changed since")
+	write(root, "001_tables.up.sql", "select 2;")
+	require.ErrorContains(t, checkSame(source, root), "001_tables.up.sql has changed since")
+	write(root, "001_tables.up.sql", "select 1;")
+	write(root, "002_later.up.sql", "select 2;")
+	require.NoError(t, checkSame(source, root))
+}

@@ -70,7 +70,7 @@ func TestRoles(t *testing.T) {
 		{"insert into jobq.pending (kind, args, run_at) values ('a', '{}', now() + interval '1 h')", "producer worker admin"},
 		{"insert into jobq.pending (kind, partition_key) values ('a', 'k')", "producer worker admin"},
 		{"select * from jobq.lane_prune('', '', 0, 1)", "worker"},
-		{"select jobq.lane_told('default', '{k}', true)", "worker"},
+		{"select jobq.lane_hints_add('default', '{k}', true)", "worker"},
 		{"select * from jobq.lane_claim('default', '{a}', 'w', '1 min', false, true, 0, 0, false)", "worker"},
 		{"select * from jobq.lane_head_prune('', '', 1)", "worker"},
 		{"select * from jobq.lane_next_lock('default', 'k', 'hold', '{a}')", "worker"},

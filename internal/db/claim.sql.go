@@ -617,13 +617,13 @@ func (q *Queries) LaneTake(ctx context.Context, lease pgtype.Interval, owner str
 	return items, nil
 }
 
-const LaneTold = `-- name: LaneTold :exec
-select jobq.lane_told($1, $2::text[], $3::boolean)
+const LaneHintsAdd = `-- name: LaneHintsAdd :exec
+select jobq.lane_hints_add($1, $2::text[], $3::boolean)
 `
 
-// LaneTold comes with ends of jobs that have partition keys: see lane_told.
-func (q *Queries) LaneTold(ctx context.Context, queue string, keys []string, toWake bool) error {
-	_, err := q.db.Exec(ctx, LaneTold, queue, keys, toWake)
+// LaneHintsAdd comes with ends of jobs that have partition keys: see lane_hints_add.
+func (q *Queries) LaneHintsAdd(ctx context.Context, queue string, keys []string, toWake bool) error {
+	_, err := q.db.Exec(ctx, LaneHintsAdd, queue, keys, toWake)
 	return err
 }
 

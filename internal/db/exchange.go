@@ -206,7 +206,7 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 		r.queueLook(ctx, s, batch)
 	}
 	if len(r.EndedKeys) > 0 {
-		s.Queue(batch, func(q *Queries) { _ = q.LaneTold(ctx, r.Queue, r.EndedKeys, claim == nil) })
+		s.Queue(batch, func(q *Queries) { _ = q.LaneHintsAdd(ctx, r.Queue, r.EndedKeys, claim == nil) })
 	}
 	if claim != nil {
 		r.queueClaim(ctx, s, batch, claim, each)

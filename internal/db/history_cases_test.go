@@ -221,7 +221,7 @@ func historyCases() []historyCase {
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
 		{"LaneHeadPrune", db.LaneHeadPrune, "'keys', 'key 100', 100", batch, manyHeads},
 		{"LaneHeadPrune of failures", db.LaneHeadPrune, "'stops', 'key 100', 100", batch, manyHeads},
-		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
+		{"LaneHintsAdd", db.LaneHintsAdd, "'keys', '{a,b}', true", few, ""},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseUnanswered", db.LeaseUnanswered, "jobq.lease_day((now() at time zone 'UTC')::date), 'w0', array[live_lease(0), live_lease(1)], 100", inHand, ""},

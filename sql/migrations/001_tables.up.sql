@@ -404,8 +404,9 @@ create table jobq.throttle (
   constraint throttle_pkey primary key (queue, number)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
--- The partition keys of a queue that have jobs, and the row '' once it has had any. Only a
--- claim that has its turn in the queue (queue_admit) writes it, see lane_claim, or lane_prune in its place.
+-- A lane is a partition key of a queue, while jobs of the key wait or run. The row with the key '' is the queue's own, and exists
+-- once the queue has had a key. Only a claim that has the queue's turn (queue_admit) writes lanes, as lane_claim says, or
+-- lane_prune in its place.
 --
 -- Example: keys of a queue with a key_limit of 2. Key c has no row: nothing of it waits or runs.
 --
@@ -414,13 +415,13 @@ create table jobq.throttle (
 --   b      18              {900}        {4}         after it; one of its jobs runs
 --   d               2      {900, 901}   {5, 1}      full: no claim looks at it until one of the two has ended
 --
--- What it holds was taken, and may have ended since: what runs is what the leases say. Without a key_limit lanes hold
--- nothing, and a key of which nothing waits has none.
+-- A lane holds the leases and slots of jobs that were claimed. Some of these may have ended since: the leases say which still run.
+-- Without a key_limit lanes hold nothing, and a key of which nothing waits has no lane.
 --
--- With a rate of the keys, rate_ready_at is for the key what ready_at of throttle is for a queue. A key that has used up its burst
--- while jobs of it wait is neither ready nor full, but throttled: no claim looks at it before throttled_until. One of which
--- nothing waits keeps its lane until rate_ready_at: without it, the key would have its whole burst again. With a
--- rate of 1/s and a burst of 2, at 12:00:00:
+-- With a rate of the keys, rate_ready_at is for the key what ready_at of throttle is for a queue. If a key has used up its burst
+-- while jobs of it wait, its lane is throttled, neither ready nor full: no claim looks at it before throttled_until. If nothing of
+-- it waits, it keeps its lane until rate_ready_at: without the lane, the key would have its whole burst again. With a rate of 1/s
+-- and a burst of 2, at 12:00:00:
 --
 --   key  turn  rate_ready_at  throttled_until
 --   a      19  12:00:01                        one more may start at once
@@ -456,8 +457,9 @@ create index lane_spent_idx on jobq.lane (queue, rate_ready_at)
   where turn is null and full_limit is null and throttled_until is null and rate_ready_at is not null and held_leases = '{}';
 create sequence jobq.lane_turn_seq as bigint;
 
--- The job of each key that was claimed last, of queues with a key_order: it is the key's head until it is over, whatever
--- place in the line it gets when it comes back. Claims write it in their turn: see lane_next. lane_head_prune forgets it.
+-- The job of each key that was claimed last, in queues with a key_order: the key's head. It stays the head until it has ended,
+-- even if it comes back with another place in the line (lane_next). Only claims that have the queue's turn write it.
+-- lane_head_prune deletes it.
 create table jobq.lane_head (
   queue    text   not null,
   key      text   not null,
@@ -466,9 +468,9 @@ create table jobq.lane_head (
   constraint lane_head_pkey primary key (queue, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
--- Keys that may be ready: a job of theirs came into the line, or ended, or they go on. Whoever does that adds a
--- row, in the same transaction, and so never waits for a lane; the next claim takes it away. A key that
--- was paused has one with an id below 0: claims take those first, however many others there are (lane_pause).
+-- Hints of keys that may be ready: a job of the key was added or became due, a job of it has ended, or the key was resumed.
+-- Whoever does that adds a row in the same transaction, and so never waits for a lane. The next claim deletes it. The hint of a
+-- pause has an id below 0: claims take those first, however many others there are (lane_pause).
 create table jobq.lane_hint (
   id    bigint not null generated always as identity,
   queue text   not null,
@@ -491,11 +493,12 @@ create table jobq.paused_key (
 -- For jobq doctor, which names those that are paused for long.
 create index paused_key_paused_at_idx on jobq.paused_key (paused_at);
 
--- The partition keys whose turns are longer than those of others, which have a weight of 1 and no row. A table of its own, since a
--- weight outlives the key's jobs, and its lane.
+-- The weights of partition keys: how many jobs a turn of the key is long. A key without a row has the weight 1. This is a table of
+-- its own, since a weight stays when no job of the key is left.
 --
--- Example: of the keys a (weight 3) and b, many jobs wait. Claims of one job each get a a a b a a a b; after the first of these, the
--- lane of a keeps its turn, with due 2. A claim of 10 jobs gets 8 of a and 2 of b: two turns of each, and two jobs of the third turn of a.
+-- Example: of the keys a (weight 3) and b, many jobs wait. Claims of one job each get a a a b a a a b; after the first of these,
+-- the lane of a keeps its turn, with due 2. A claim of 10 jobs gets 8 of a and 2 of b: two turns of each, and two jobs of the
+-- third turn of a.
 create table jobq.key_weight (
   queue  text     not null,
   key    text     not null,
@@ -506,25 +509,25 @@ create table jobq.key_weight (
   constraint "weight must be 2 to 100" check (weight between 2 and 100)
 );
 
--- The groups of partition keys, in queues with a key_separator. However many keys a group has, its share is that of any other
--- group (or so many times as much as its weight: that of the key which is called as the group).
+-- The groups of partition keys, in queues with a key_separator. All groups have the same share, however many keys they have, or a
+-- share by weight: the weight of the key that has the group's name.
 --
--- A lane that becomes ready gets a turn of its group: one behind the group's last. Lanes of the same group are so one
--- turn apart, and those of different groups beside one another; each further job that a lane gives moves what its group gets next one back. A group that
--- had nothing begins at the queue's clock, where the others are: it has missed nothing, and owes nothing.
+-- A lane that becomes ready gets the next turn of its group. So lanes of one group have turns one after the other, and lanes of
+-- different groups have equal turns. Each further job that a lane gives moves its group's next turn on by one. A group that had no
+-- jobs begins at the queue's clock (lane.group_clock), where the other groups are: it has lost nothing, and owes nothing.
 --
--- Example: of the group a, the keys a/1, a/2 and a/3 have jobs, and of b the key b/1 has many. They get the turns 1, 2, 3, and 1. Claims of one
--- job take from a/1, b/1 (2 from now on), a/2, b/1 (3), a/3, b/1.
+-- Example: of the group a, the keys a/1, a/2 and a/3 have one job each, and of b the key b/1 has many. They get the turns 1, 2, 3,
+-- and 1. Claims of one job take from a/1, b/1 (then it has 2), a/2, b/1 (then it has 3), a/3, b/1.
 --
--- A lane's turn says both: its place in the order of group_turn, which comes first, and the number of the sequence (lane_group_turns).
--- Only claims write here, in their turn.
+-- lane.turn holds two things: the turn of the group, which orders lanes first (group_turn), and in its last bits the number of the
+-- sequence (lane_group). Only claims that have the queue's turn write this table.
 create table jobq.key_group (
   queue     text   not null,
   name      text   not null,
   next_turn float8 not null, -- of the lane of the group that becomes ready next; a job of a group with a weight is a part of a turn
   constraint key_group_pkey primary key (queue, name)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
--- Those that are where the clock has been long since are forgotten.
+-- Claims delete groups whose next turn is long before the clock.
 create index key_group_next_turn_idx on jobq.key_group (queue, next_turn);
 
 -- One row per worker process.

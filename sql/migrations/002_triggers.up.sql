@@ -201,7 +201,7 @@ begin
     perform jobq.lane_come(new.queue, array[new.partition_key]);
   end if;
   if old.queue <> new.queue then
-    perform jobq.lane_told(old.queue, array[old.partition_key], true);
+    perform jobq.lane_hints_add(old.queue, array[old.partition_key], true);
   end if;
   return null;
 end $$;

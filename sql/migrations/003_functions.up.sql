@@ -83,10 +83,9 @@ create view jobq.stats as
     ) s
     group by s.minute, s.queue, s.kind;
 
--- run_end is what is known of the end of a row of run, given its lease_id, slot and
--- finished_at: since when the job was held and by whom, and when it ended, null
--- while it runs. Always one row. An end is never taken back, so who asks needs no
--- lock. The planner inlines it, and finds the lease by its key.
+-- run_end is what is known about the end of a row of run: since when the job was held and by whom, and when it ended (null while
+-- it runs). It takes the row's lease_id, slot and finished_at, and always returns one row. An end is never taken back, so callers
+-- need no lock. The planner inlines the function, and finds the lease by its key.
 create function jobq.run_end(lease_id bigint, slot smallint, finished_at timestamptz)
   returns table (claimed_at timestamptz, owner text, ended_at timestamptz)
   language sql stable parallel safe rows 1
@@ -102,10 +101,9 @@ create function jobq.run_end(lease_id bigint, slot smallint, finished_at timesta
       ) l on true
   $$;
 
--- runs_over says by lease which of these runs, given each with its lease, slot and
--- job, are over on their own rows of run, or gone from there. LeaseEnd asks, with
--- its own snapshot; it is in plpgsql so that its query, which locks every day of
--- the history, is no part of that statement.
+-- runs_over takes runs, each with its lease, slot and job, and returns by lease the slots of those that have ended on their own
+-- row of run, or have left the table. LeaseEnd calls it, with its own snapshot. It is in plpgsql so that its query, which locks
+-- every day of the history, is no part of that statement.
 create function jobq.runs_over(leases bigint[], slots smallint[], jobs bigint[]) returns table (lease_id bigint, over smallint[])
   language plpgsql stable
   as $$
@@ -118,10 +116,9 @@ begin
       group by x.lease_id;
 end $$;
 
--- job_problem says in words which value of a new job is beyond its limit, and
--- what that is, or null. The CHECKs of pending hold for whatever way a row comes
--- in; but their errors carry the text of the whole INSERT with them, and do not
--- say of which job of many they are.
+-- job_problem says in words which value of a new job is beyond its limit, and what the limit is; null if none is. The CHECKs of
+-- pending refuse such a row whichever way it comes in, but their errors quote the whole INSERT, and do not say which of many jobs
+-- is wrong.
 create function jobq.job_problem(
   kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
   timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb, partition_key text default null
@@ -156,8 +153,7 @@ create function jobq.job_problem(
       format('metadata must be at most 64 KiB as stored, not %s bytes', pg_column_size(metadata))
   end;
 
--- json_of reads JSON from a text, or says which argument has none that
--- PostgreSQL can store.
+-- json_of reads JSON from a text. It raises an error that names the argument if the text is no JSON, or none that PostgreSQL can store.
 create function jobq.json_of(name text, content text) returns jsonb
   language plpgsql immutable parallel safe
   as $$
@@ -171,7 +167,7 @@ exception when data_exception or program_limit_exceeded then
     message = left(regexp_replace(format('%s must be JSON that PostgreSQL can store: %s. %s', name, sqlerrm, detail), '\s+', ' ', 'g'), 300);
 end $$;
 
--- after_require raises for what cannot be the id of a job to wait for.
+-- after_require raises an error for a value that cannot be the id of a job to wait for.
 create function jobq.after_require(after bigint[]) returns void
   language plpgsql
   as $$
@@ -184,7 +180,7 @@ begin
   end if;
 end $$;
 
--- after_failure_require raises for a policy that there is not.
+-- after_failure_require raises an error for a policy that does not exist.
 create function jobq.after_failure_require(policy text) returns void
   language plpgsql
   as $$
@@ -312,11 +308,9 @@ begin
     case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end);
 end $$;
 
--- unique_keys_take takes keys for jobs, given as columns, and returns the holder
--- of each: the job itself, or another one. It takes them in their order, and so
--- does everybody who takes several: two who want the same ones cannot each have
--- one that the other waits for. Whoever also locks rows of jobs takes the keys
--- first: a job that ends gives its key up when its row is locked already.
+-- unique_keys_take takes unique keys for jobs, given as columns, and returns the job that holds each key: the new job, or another
+-- one. It takes the keys in a fixed order, as everybody does who takes several: so two callers never wait for each other. Whoever
+-- also locks rows of jobs takes the keys first, because a job that ends releases its key when its row is already locked.
 create function jobq.unique_keys_take(kinds text[], keys text[], ids bigint[], untils timestamptz[] default null) returns bigint[]
   language plpgsql
   as $$
@@ -331,7 +325,7 @@ begin
   return holders;
 end $$;
 
--- unique_key_refuse raises for a job whose key another one holds.
+-- unique_key_refuse raises an error for a job whose key another job holds.
 create function jobq.unique_key_refuse(kind text, key text, holder bigint) returns void
   language plpgsql
   as $$
@@ -339,10 +333,9 @@ begin
   raise sqlstate 'JQ004' using message = jobq.unique_key_problem(kind, key, holder);
 end $$;
 
--- unique_keys_release gives up those of the keys that were taken for a job which
--- then did not become unfinished. (A job with a key always ends on its own row of run.)
--- Each key and each job is looked up by itself. Were they joined, the planner, which does not know how many keys it is
--- given, might rather read all keys and all jobs that wait.
+-- unique_keys_release releases keys that were taken for a job which then did not become unfinished. (A job with a key always ends
+-- on its own row of run.) It looks up each key and each job by itself: with a join, the planner, which does not know how many keys
+-- come, might read all keys and all waiting jobs.
 create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
   language sql
   set enable_seqscan = off set jit = off
@@ -354,8 +347,8 @@ create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]
         and (select true from jobq.run r where r.id = t.id and r.state is null limit 1) is null
   $$;
 
--- json_canonical is the value with all numbers written in one way: jsonb holds 1.0 and 1 apart,
--- and some languages write the one, some the other. Members are in one order in any jsonb.
+-- json_canonical writes all numbers in a value in one way: for jsonb, 1.0 and 1 differ, and languages differ in which of them they write.
+-- The order of members is always the same in jsonb.
 create function jobq.json_canonical(value jsonb) returns jsonb
   language plpgsql immutable parallel safe
   as $$
@@ -371,7 +364,7 @@ begin
   end;
 end $$;
 
--- unique_period is a time of uniqueness, or says what is wrong with it.
+-- unique_period reads a time of uniqueness; problem says what is wrong with it.
 create function jobq.unique_period(name text, value jsonb, out period interval, out problem text)
   language plpgsql stable
   as $$
@@ -388,8 +381,8 @@ exception when data_exception then
   problem := format('uniqueness: %s must be an interval such as "1 hour", not %s', name, left(value::text, 40));
 end $$;
 
--- unique_rule reads the uniqueness of a new job: its key, until when that is kept although the job is
--- over, and what is done if it is held; or what is wrong. given is its unique_key.
+-- unique_rule reads the uniqueness of a new job: its key, until when the key is kept after the job's end, and what is done if
+-- another job holds it; problem says what is wrong. given is the unique_key of the job.
 --
 -- Example, at 12:34 UTC, for args {"id": 7, "at": "now"}:
 --
@@ -398,8 +391,8 @@ end $$;
 --   {"by": ["id"], "window": "1 hour"}                    {"id": 7} 2026-05-01T12:00:00Z+3600s, kept until 13:00
 --   {"window": "1 day", "on_conflict": "fail"}, given x   x 2026-05-01T00:00:00Z+86400s, kept until 24:00
 --
--- Windows are counted from 2001-01-01 UTC, a Monday, so that those of a week begin on Mondays. A
--- key beyond 255 characters ends in the hash of all of it.
+-- Windows are counted from 2001-01-01 UTC, a Monday, so that windows of a week begin on Mondays. A key of more than 255 characters
+-- ends in the hash of the whole key.
 create function jobq.unique_rule(
   uniqueness jsonb, given text, args jsonb, moment timestamptz, out problem text, out key text, out until timestamptz, out on_conflict text
 )
@@ -480,8 +473,8 @@ begin
   end if;
 end $$;
 
--- unique_rules reads the uniqueness of jobs, given as columns, and raises for one that is wrong.
--- A job without uniqueness has the key that it was given.
+-- unique_rules reads the uniqueness of jobs, given as columns, and raises an error for the first that is wrong. A job without
+-- uniqueness has the key that it was given.
 create function jobq.unique_rules(
   given text[], args jsonb[], uniques jsonb[], out keys text[], out untils timestamptz[], out conflicts text[]
 )
@@ -501,7 +494,7 @@ begin
   end if;
 end $$;
 
--- unique_conflicts_refuse raises for the first of new jobs that was to fail if its key is held, and whose key is.
+-- unique_conflicts_refuse raises an error for the first new job that has on_conflict "fail" and whose key another job holds.
 create function jobq.unique_conflicts_refuse(job_ids bigint[], holders bigint[], kinds text[], keys text[], conflicts text[]) returns void
   language plpgsql
   as $$
@@ -519,10 +512,10 @@ begin
   end if;
 end $$;
 
--- jobs_replace gives the holders of keys the args, priority and run_at of the new jobs that wanted
--- the keys and were to replace them, the last of these counting, and says of which it did. It leaves
--- alone a holder that has begun: it runs, has stored a step or a checkpoint, or is over. Who claims the holder at
--- this moment has it before, and it has begun, or after, and it has the new args: see job_edit.
+-- jobs_replace handles new jobs with on_conflict "replace" whose keys other jobs hold: each holder gets the args, priority and
+-- run_at of the new job, the last one if there are several. It returns for which of the new jobs it has done so. A holder that has
+-- begun stays as it is: it runs, has stored a step or a checkpoint, or has ended. A claim of the holder at this moment comes
+-- either before, and then it has begun, or after, and then it has the new args: see job_edit.
 create function jobq.jobs_replace(
   job_ids bigint[], holders bigint[], conflicts text[], args jsonb[], priorities bigint[], run_ats timestamptz[], delays interval[]
 ) returns boolean[]
@@ -544,12 +537,12 @@ begin
   return replaced;
 end $$;
 
--- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns:
--- element i of each array belongs to job i; null means the default. It returns
--- one row per job in the order given. The Go client uses it.
--- Of the jobs that wait for others, after_jobs has the places, from 1, and beside each
--- after_parents the id of another job, or, below 0, its place in the call: see dependencies_add.
--- replaced: the id is that of the holder of the key, which has the new args now.
+-- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns: element i of each array belongs to job i, and null
+-- means the default. It returns one row for each job, in the same order. The Go client uses it.
+--
+-- Jobs that wait for others are given by two arrays: after_jobs has the place of such a job, from 1, and after_parents at the same
+-- place the id of the job to wait for; a number below 0 is the place of another job of the call (dependencies_add). replaced says
+-- that id is the holder of the key, which has got the new args.
 create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
@@ -626,11 +619,10 @@ begin
   return query select h.holder, h.holder <> h.job_id, coalesce(h.replaced, false) from unnest(holders, job_ids, replacing) as h(holder, job_id, replaced);
 end $$;
 
--- object_problem says what is wrong with a JSON object whose members are to be
--- arguments of enqueue, of those that names allows, or null: a member with
--- another name, which would else be ignored, one that is not of the type, or one
--- beyond its limit. It tries one member after the other, which takes a while.
--- Without a kind it is no job; is_change says that it is to change one.
+-- object_problem checks a JSON object whose members are to be arguments of enqueue. It returns what is wrong, or null: a member
+-- that is not among names, which would otherwise be ignored, a member of another type, or one beyond its limit. It tries one
+-- member after the other, which is slow: enqueue_many calls it only if it could not read the jobs. A new job needs a kind; with
+-- is_change the object changes a job, and needs none.
 create function jobq.object_problem(object jsonb, names text[], is_change boolean default false) returns text
   language plpgsql stable
   as $$
@@ -670,8 +662,8 @@ begin
         partition_key text));
 end $$;
 
--- dependencies_named is for which jobs those of an enqueue_many wait, as enqueue_arrays has
--- it: from the names of the jobs, and their arrays of ids, and of names of others of the call.
+-- dependencies_named reads for which jobs the jobs of an enqueue_many wait, from their names and their after arrays, which hold
+-- ids and names. It returns what enqueue_arrays takes as after_jobs and after_parents.
 create function jobq.dependencies_named(names text[], afters jsonb[]) returns table (children integer[], parents bigint[])
   language plpgsql
   as $$
@@ -807,15 +799,14 @@ begin
   return query select * from jobq.enqueue_many(jobq.json_of('jobs', jobs));
 end $$;
 
--- job_exists says whether there is a job, wherever it is. It looks everywhere at one
--- moment: statement by statement, a job that moves fast between pending and run is
--- always where nobody looks just then, and "no such job" would be wrong.
+-- job_exists says whether a job exists, in whatever table. It looks in all of them with one statement: with several, a job that
+-- moves fast between pending and run could be missed by each.
 create function jobq.job_exists(job_id bigint) returns boolean
   language sql stable
   return exists (select from jobq.pending p where p.id = job_id) or exists (select from jobq.run r where r.id = job_id);
 
--- moving_refuse raises for a job that has moved on each time that it was looked for.
--- Clients try again after this error.
+-- moving_refuse raises an error for a job that has moved to another table each time that it was looked for. Clients try again
+-- after this error.
 create function jobq.moving_refuse(job_id bigint) returns void
   language plpgsql
   as $$
@@ -823,11 +814,9 @@ begin
   raise serialization_failure using message = format('job %s moves too fast: try again', job_id);
 end $$;
 
--- cancel ends a job that waits, and asks the worker of one that runs to stop.
--- It returns the job's state afterwards: cancelled, or running while the
--- worker has yet to obey, or the state in which the job had ended before;
--- null when there is no such job. What is cancelled before it ran has a lease_id
--- of its own, of today, and no lease.
+-- cancel ends a waiting job, and asks the worker of a running one to stop. It returns the job's state afterwards: cancelled, or
+-- running until the worker has stopped it, or the state in which the job had already ended; null if there is no such job. A job
+-- that is cancelled while it waits gets a lease_id of today, for which there is no lease.
 create function jobq.cancel(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -893,9 +882,8 @@ begin
   perform jobq.moving_refuse(cancel.job_id);
 end $$;
 
--- args_require raises unless the large args of a job that is to run again are
--- still there: retention removes them before the day of the job. It must be a
--- statement of its own, after the job is taken, to see what was removed meanwhile.
+-- args_require raises an error if the large args of a job that is to run again are gone: retention removes them before the day of
+-- the job. It must be a statement of its own, after the job was taken, to see what was removed in the meantime.
 create function jobq.args_require(job_id bigint) returns void
   language plpgsql
   as $$
@@ -910,7 +898,7 @@ begin
   end if;
 end $$;
 
--- running_refuse raises when a job runs, for what is not done to such a one.
+-- running_refuse raises an error if a job runs, for actions that are not possible on a running job.
 create function jobq.running_refuse(job_id bigint) returns void
   language plpgsql
   as $$
@@ -926,10 +914,9 @@ begin
   end if;
 end $$;
 
--- requeue makes a finished, scheduled or waiting job available now, with at least one
--- attempt left. It returns the job's state afterwards, or null when there is
--- no such job. A running job cannot be requeued, nor one whose args are gone, nor
--- one whose unique key another unfinished job holds.
+-- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left. It returns the job's state
+-- afterwards, or null if there is no such job. It raises an error if the job runs, if its args are gone, or if another unfinished
+-- job holds its unique key.
 create function jobq.requeue(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -990,9 +977,8 @@ begin
   perform jobq.moving_refuse(requeue.job_id);
 end $$;
 
--- delete_job removes a job that does not run, and says whether there was one.
--- Its latest 10,000 attempts go with it; older ones, which only a job that has
--- snoozed for days can have, go with retention. (DELETE is reserved, hence the name.)
+-- delete_job deletes a job that does not run, and says whether there was one. It also deletes the job's latest 10,000 attempts.
+-- Only a job that has snoozed for days can have more; retention deletes the others. (DELETE is a reserved word, hence the name.)
 create function jobq.delete_job(job_id bigint) returns boolean
   language plpgsql
   as $$
@@ -1047,12 +1033,12 @@ begin
   return true;
 end $$;
 
--- How long a job waits after its failures-th bad end: exponential with full
+-- backoff_delay is how long a job waits after so many failures: exponential with full
 -- jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
--- Blog, 2015). By default from 1 second, doubled each time, capped at a day. It
--- fails for no row, since the statement that ends many jobs would fail with it: an
--- interval of years would overflow when doubled, and one such as 100 months less
--- 2,999 days is a day to the CHECK, which takes a month for 30, and 43 days here.
+-- Blog, 2015). The default base is 1 second, doubled with each failure, and the default cap is a day. It
+-- must not fail for any row, since the statement that ends many jobs would fail with it: an
+-- interval of years would overflow when doubled, and 100 months less
+-- 2,999 days is one day for the CHECK, which takes a month for 30 days, and 43 days here.
 create function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
   language sql volatile parallel safe
   return random() * greatest(least(
@@ -1060,12 +1046,10 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
     extract(epoch from coalesce(base, interval '1 s')) * power(2, least(greatest(failures, 1) - 1, 20)),
     extract(epoch from interval '10 years')), 0) * interval '1 s';
 
--- partition_yield ends the statement at once, as if a lock had not been to be had
--- in time, when a transaction that is older than a second, such as that of
--- pg_dump, has a lock on one of the tables. Whoever waits to have a table for
--- itself makes all wait who come after it, so it is better not to begin. How old
--- the transactions of other roles are, the owner may not see: then one that uses
--- the table `rare`, as hardly anybody does, counts as old.
+-- partition_yield raises the error of a lock timeout if a transaction older than a second, such as pg_dump's, has a lock on one of
+-- the tables. Whoever waits for a table to be theirs alone makes everybody wait who comes later, so it is better not to begin. The
+-- owner of jobq may not be allowed to see how old the transactions of other roles are: then a transaction counts as old if it uses
+-- the table `rare`, as hardly any other does.
 create function jobq.partition_yield(rare regclass, busy regclass[]) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1085,12 +1069,12 @@ begin
   end if;
 end $$;
 
--- partition_add makes the partition of a day of run, past_lease or attempt, if it
--- is not there. It is made apart and then attached, which keeps finishers waiting
--- only for a moment. A day of which the default partition has rows stays there:
--- there may be millions, and finishers would wait while they move. It runs as the
--- owner, who alone may do that; so do partition_prune, payload_prune,
--- default_prune and history_analyze.
+-- partition_add makes the partition of a day of run, past_lease or attempt, if it does not exist. It makes a table and then
+-- attaches it, so that ends of jobs wait only for a moment. If the default partition has rows of the day, they stay there and the
+-- day gets no partition: there may be millions of them, and ends would wait while they move.
+--
+-- It runs with its owner's rights, because only the owner may do this. So do partition_prune, payload_prune, default_prune and
+-- history_analyze.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1135,13 +1119,13 @@ end $$;
 -- For partition_add and default_prune.
 create index run_default_place_idx on jobq.run_default (lease_id, id);
 
--- keep_from is the moment before which a job must have ended to be forgotten, where nothing else is said of its queue and its state.
+-- keep_from is the time before which a job must have ended to be removed, for queues and states without a retention of their own.
 create function jobq.keep_from() returns timestamptz
   language sql stable
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
--- retention_span is for how long finished jobs of any queue and state are kept: the shortest, and the longest of all
--- retentions. Both are finished_retention while no other was set. Needs queue_retention_idx.
+-- retention_span is the shortest and the longest time for which finished jobs of any queue and state are kept. While no queue has
+-- a retention of its own, both are finished_retention. Needs queue_retention_idx.
 create function jobq.retention_span(out shortest interval, out longest interval)
   language sql stable set enable_seqscan = off set jit = off
   as $$
@@ -1153,21 +1137,22 @@ create function jobq.retention_span(out shortest interval, out longest interval)
       ) q
   $$;
 
--- keep_from_day is the first of the days whose leases may hold a job that ended
--- less than a retention ago (finished_retention, where none is given), or the first that was not exported, if days are kept until they
--- are and that is earlier. What ends with its lease does so within 33 seconds of the
--- claim, and so a day later at most: the minute is for that. What ends later
--- says so on its own row: see day_needed.
+-- keep_from_day is the first day whose leases may hold a job that ended less than a retention ago; the default is
+-- finished_retention. If days are kept until they are exported, it is the first day that was not, if that is earlier.
+--
+-- A job whose end is stored with its lease ends within 33 seconds of the claim, so at most on the next day: hence the minute that
+-- is subtracted. A later end is stored in the job's own row (day_needed).
 create function jobq.keep_from_day(retention interval default null) returns date
   language sql stable
   return (select least(((statement_timestamp() - coalesce(retention, s.finished_retention) - interval '1 minute') at time zone 'UTC')::date,
     case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
--- day_needed says whether a day that is past the longest retention must stay all the same. Of
--- run: one of its leases is held, one of its jobs has ended within that, or an
--- unfinished job waited for one of them (dependency_prune). A job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
--- It asks for the last end, which is an index look-up whatever statistics there
--- are. Asked for any end since keep_from, the planner may read the whole day.
+-- day_needed says whether a day that is past the longest retention must stay. A day of run stays if one of its leases is held, if
+-- one of its jobs ended within the retention, or if an unfinished job waited for one of them (dependency_prune). So a job that
+-- runs for weeks keeps its day. A day of past_lease stays while its jobs are visible.
+--
+-- It asks for the last end, which is an index look-up whatever the statistics say. If it asked for any end since keep_from, the
+-- planner might read the whole day.
 create function jobq.day_needed(parent text, day date) returns boolean
   language plpgsql stable
   as $$
@@ -1191,18 +1176,17 @@ begin
   return needed;
 end $$;
 
--- partition_prune takes the earliest day of run, past_lease or attempt that is past
--- the longest retention as a whole, or of which history_sweep has left nothing, out of the table, and returns its name, or null when there
--- is none: one a transaction, because the lock that it takes keeps finishers
--- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
--- has used the parent for long. A day of past_lease or attempt is dropped. A day of
--- run stays as a table of its own, in which nobody finds its jobs any more, until
--- payload_prune has removed the large args of its jobs, in steps, and drops it.
--- That table is renamed, from run_20261101 to run_20261101_past: so
--- payload_prune tells it from a day that an operator has detached to keep it.
+-- partition_prune takes one day out of run, past_lease or attempt: the earliest that is past the longest retention, or of which
+-- history_sweep has left nothing. It returns the name of its table, or null if there is no such day. One day a transaction,
+-- because its lock makes ends of jobs wait. It gives up at once if somebody reads that day, as pg_dump does, or has used the
+-- parent table for long.
 --
--- A day is empty when its file is: autovacuum cuts off what was deleted, and to look for rows would read all of that. The
--- leases of a day go with its last jobs.
+-- A day of past_lease or attempt is dropped. A day of run becomes a table of its own, in which nobody finds its jobs any more.
+-- payload_prune removes the large args of its jobs in steps, and then drops it. The table is renamed, from run_20261101 to
+-- run_20261101_past, so that payload_prune can tell it from a day that an operator has detached in order to keep it.
+--
+-- A day counts as empty if its file is empty: autovacuum truncates the file when all is deleted, and a search for rows would read
+-- the whole file. The leases of a day go with its last jobs.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1248,19 +1232,17 @@ begin
   return null;
 end $$;
 
--- payload_prune removes large args of jobs of the earliest day that
--- partition_prune has taken out: of at most payload_count jobs, and it looks at
--- job_count at most, in the order of their ids, from the one after the given job
--- of the given day on; from the first one when it is another day that is the
--- earliest. It returns where the next call goes on, and how many payloads it has
--- removed. When the day has no more jobs it drops the day, and returns no job. It
--- returns no day when there is none.
+-- payload_prune removes the large args of jobs of the earliest day that partition_prune has taken out. A call removes those of at
+-- most payload_count jobs, and looks at job_count jobs at most, in the order of their ids, after the given job of the given day.
+-- If another day is the earliest now, it begins with that day's first job. It returns the place where the next call goes on, and
+-- how many payloads it has removed. If the day has no more jobs it drops the day, and returns no job. It returns no day if there
+-- is none.
 --
--- For example: with a day of 25,000 jobs and a job_count of 10,000, the first
--- three calls look at 10,000, 10,000 and 5,000 jobs, and the fourth drops the day.
+-- Example: with a day of 25,000 jobs and a job_count of 10,000, the first three calls look at 10,000, 10,000 and 5,000 jobs, and
+-- the fourth drops the day.
 --
--- A day is only what has the name that partition_prune gives. A table
--- run_20261101 that is not a partition is an operator's, and is left alone.
+-- Only a table with the name that partition_prune gives is such a day. A table run_20261101 that is not a partition belongs to an
+-- operator, and stays.
 create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
   returns table (day text, last_job bigint, removed bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -1304,9 +1286,10 @@ begin
   return next;
 end $$;
 
--- attempts_forget deletes the recorded runs of jobs that are gone, given when each was added and when all had ended. An
--- attempt is on the day on which it ended, and so is planned with the days between: of 1000 jobs of a day, those added not long before
--- cost two or three days, and only those added long ago more.
+-- attempts_forget deletes the attempts of jobs that were deleted: created has when each job was added, and ended_before when all
+-- of them had ended. An attempt is in the partition of the day on which it ended, so the query is planned for the days between.
+-- For 1,000 jobs of one day, most of which were added shortly before, these are two or three days; jobs that were added long ago
+-- cost more.
 create function jobq.attempts_forget(jobs bigint[], created timestamptz[], ended_before timestamptz) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
@@ -1324,11 +1307,11 @@ begin
   end loop;
 end $$;
 
--- sweep_begin chooses the day that is to be looked through next, and notes that this begins; null when there is none. That is a day
--- that stays for the longest retention, but is past another one, which it was not when it was last looked through.
+-- sweep_begin chooses the day that history_sweep looks through next, and notes that this begins; null if there is none. It is a
+-- day that stays, because of the longest retention, and that has passed a shorter retention since it was last looked through.
 --
--- Example: with retentions of 1, 7 and 90 days, a day is looked through when it is 1 and 7 days old, and dropped when it is 90. Of an earlier one jobs
--- were left over: again_at says when it is its turn once more.
+-- Example: with retentions of 1, 7 and 90 days, a day is looked through when it is 1 and 7 days old, and dropped when it is 90. If
+-- jobs of an earlier day were left over, again_at says when that day is looked through again.
 create function jobq.sweep_begin() returns date
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1392,21 +1375,22 @@ begin
   return chosen;
 end $$;
 
--- history_sweep deletes jobs whose time has come from days of the history that stay for others, which are kept for longer. A call
--- looks at so many blocks of a day's partition, or begins a day, or looks at so many of its leases; the table sweep
--- has the place. So it goes on there, whoever calls it next. It returns the day, how many jobs it has deleted, and
--- no day when there is nothing to do.
+-- history_sweep deletes jobs that are past their retention from days of the history that stay because of other jobs. A call looks
+-- at block_count blocks of a day's partition, or begins a day, or looks at lease_count of its leases. The table sweep holds the
+-- place where the next call goes on, whoever makes it. It returns the day and how many jobs it has deleted; no day if there is
+-- nothing to do.
 --
--- Example: block_count 16, and a day of 40 blocks. The first call begins the day, the next three look at the
--- blocks 0 to 15, 16 to 31 and 32 to 39, and the fifth at the first of its leases.
+-- Example: block_count 16, and a day of 40 blocks. The first call begins the day, the next three look at the blocks 0 to 15, 16 to
+-- 31 and 32 to 39, and the fifth at the first of its leases.
 --
--- What is said of default_prune holds here, too: whether the day may be deleted from is asked in the statement that
--- deletes. With a job go its large args and its attempts, and with the next step_prune its steps. A job is left over if it has not ended, has ended later than others
--- of its day, waits for its dependents to be forgotten (dependency_prune), or is locked: then the day is looked through again a day later.
+-- As in default_prune, the statement that deletes also checks that the day may be deleted from. The large args and the attempts of
+-- a job are deleted with it, its steps with the next step_prune. A job is left over if it has not ended, has ended later than
+-- others of its day, is locked, or waits until its dependents are deleted (dependency_prune): then the day is looked through again
+-- a day later.
 --
--- Of a day that is past finished_retention, the leases go of which no job is left. Which these are, a row of
--- past_lease does not say; so each that is still needed is noted in sweep_lease. A lease that was written since
--- the day was begun has a greater id than last_lease, and stays.
+-- If the day is past finished_retention, its leases of which no job is left are deleted. A row of past_lease does not say which
+-- these are, so each lease that is still needed is noted in sweep_lease. A lease that was written after the day was begun has a
+-- greater id than last_lease, and stays.
 create function jobq.history_sweep(block_count integer, lease_count integer) returns table (day date, removed bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1438,7 +1422,7 @@ begin
   return next;
 end $$;
 
--- sweep_blocks looks at the next blocks of a day, for history_sweep. Days of past_lease are named, so that the others are not locked.
+-- sweep_blocks looks at the next blocks of a day, for history_sweep. It names the day's partitions, so that the other days are not locked.
 create function jobq.sweep_blocks(place jobq.sweep, name text, block_count integer) returns bigint
   language plpgsql security definer
   set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -1541,8 +1525,8 @@ begin
   update jobq.sweep w set next_lease = last where w.day = place.day;
 end $$;
 
--- retention_changed has days looked through again that are past a retention which was longer before. Until it commits, no
--- day is looked through: else the one that is would go on with what was before.
+-- retention_changed makes history_sweep look again through days that are past a retention which was longer before. Until it commits, no
+-- day is looked through: otherwise the sweep of a day would go on with the retention of before.
 create function jobq.retention_changed() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1572,17 +1556,16 @@ create trigger retention_added after insert on jobq.queue
 create trigger retention_removed after delete on jobq.queue
   for each row when (old.retention is not null or old.failed_retention is not null) execute function jobq.retention_changed();
 
--- default_prune deletes what the default partition of run, past_lease or attempt
--- has that is past the retention of its queue and state. Attempts go with their jobs, and at the latest after the longest
--- retention. It looks at so many rows at most of days before
--- keep_from_day, in the order of lease and job, or of finished_at as the epoch in
--- microseconds, from the given place on. It returns at how many it has looked,
--- and the place of the last of them, where the next call begins: else it would
--- walk through what this one has deleted, for as long as any transaction can still
--- see that, and through what stays because it runs or ended later. The large args
--- of jobs go with them. What is kept is asked for in the statement that deletes: whatever
--- brings a row back, such as an undo, and says that its day is to be exported again, is
--- seen as a whole or not at all.
+-- default_prune deletes rows of the default partition of run, past_lease or attempt that are past the retention of their queue and
+-- state. Attempts go with their jobs, and at the latest after the longest retention. The large args of jobs go with them.
+--
+-- A call looks at up to row_count rows of days before keep_from_day, after the given place: in the order of lease and job, or of
+-- finished_at as microseconds since 1970. It returns how many rows it has looked at, and the place of the last one, where the next
+-- call begins. Without the place, the next call would read what this one has deleted, for as long as any transaction can still see
+-- that, and all rows that stay because their jobs run or ended later.
+--
+-- The statement that deletes also reads what must be kept. So if a transaction brings a row back, such as an undo, and says that
+-- the row's day is to be exported again, both are seen or neither.
 create function jobq.default_prune(parent text, after bigint, after_job bigint, row_count integer)
   returns table (looked bigint, last bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -1655,20 +1638,15 @@ begin
   return next;
 end $$;
 
--- history_analyze makes the statistics of run as a whole, if it is time, and says
--- whether it did. Autovacuum makes them of each day, and never of the whole: then
--- the planner does not know that many jobs have the same lease, and lists look
--- the lease of each job up for itself. That is all that a query of jobq needs of
--- them, so the lease is the only column.
+-- history_analyze makes the statistics of run as a whole, if it is time, and says whether it did. Autovacuum makes statistics of
+-- each day, but never of the whole: then the planner does not know that many jobs have the same lease, and lists look up the lease
+-- of each job one by one. The queries of jobq need no other statistics of the whole, so the lease is the only column.
 --
--- It is time from a thousand rows on, when there are no statistics, when the last
--- ones are as old as said, or when there are ten times as many rows since. It asks
--- for the statistics themselves, too: PostgreSQL keeps the time of an analyze that
--- was rolled back.
+-- It is time if there are 1,000 rows or more, and either no statistics, or statistics as old as `every`, or ten times as many rows
+-- as then. It looks for the statistics themselves, too, because PostgreSQL keeps the time of an analyze that was rolled back.
 --
--- An analyze of the whole makes statistics of each day as well. The target bounds
--- how much it reads: 300 pages of each day, and of the whole, for each 1 of it. So
--- it is smaller the more days there are. A day that is being vacuumed is left out.
+-- An analyze of the whole makes statistics of each day as well. It reads at most 300 pages of each day, and of the whole, for each
+-- 1 of the statistics target. So the target is smaller the more days there are. A day that is being vacuumed is left out.
 create function jobq.history_analyze(every interval) returns boolean
   language plpgsql security definer
   set search_path = pg_catalog, pg_temp set default_statistics_target = 10 set client_min_messages = error
@@ -1701,26 +1679,26 @@ end $$;
 select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
   from unnest(array['run', 'past_lease', 'attempt']) as parent, generate_series(0, 3) as ahead;
 
--- The burst of a rate that has none of its own: what a tenth of a second has, 1 at
--- least. It makes up for claims that come a little late; with a burst of 1 each of
--- them would lower the rate.
+-- rate_burst_default is the burst of a rate for which none was set: the jobs of a tenth of a second, 1 at
+-- least. A burst makes up for claims that come a little late: with a burst of 1, each late claim
+-- would lower the rate.
 create function jobq.rate_burst_default(rate_jobs integer, rate_period interval) returns integer
   language sql immutable parallel safe
   return least(greatest(ceil(rate_jobs * 0.1 / extract(epoch from rate_period)), 1), 1000000)::integer;
 
--- The microseconds from one job to the next at a rate, rounded up.
+-- rate_step_us is the time from one job to the next at a rate, in microseconds, rounded up.
 create function jobq.rate_step_us(rate_jobs integer, rate_period interval) returns bigint
   language sql immutable parallel safe
   return ceil(extract(epoch from rate_period) * 1000000 / rate_jobs)::bigint;
 
--- rate_ready_at is what was used of a rate of one step, up to ready_at, at a moment and for a rate of this step and burst: never
--- before the moment. What was used of an earlier rate counts in jobs: with 5 jobs used ahead at 1 s each, and a rate of
--- 100 ms a job since, it is 500 ms from now.
+-- rate_ready_at is until when a rate is used up, at the time `at`, after it has changed from a step of was_step_us to step_us:
+-- never before `at`. What was used of the earlier rate counts in jobs. Example: 5 jobs were used ahead, at 1 s each; with 100 ms a
+-- job it is 500 ms from now.
 create function jobq.rate_ready_at(ready_at timestamptz, was_step_us bigint, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable parallel safe
   return at + greatest(least(ceil(extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us), burst * step_us::numeric), 0) * interval '1 us';
 
--- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of that step and burst: see rate_ready_at.
+-- throttle_ready_at is until when a queue's rate is used up, at the time `at`, for a rate of this step and burst (rate_ready_at).
 create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable
   as $$
@@ -1732,8 +1710,8 @@ create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst inte
         limit 1), at)
   $$;
 
--- throttled_until is when a queue with this rate may start its next job, null when it
--- may do so now.
+-- throttled_until is when a queue with this rate may start its next job; null if it may
+-- do so now.
 create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
   language sql stable
   as $$
@@ -1763,8 +1741,8 @@ create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs i
       ) l
   $$;
 
--- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
--- claim of a thousand jobs has it.
+-- queue_turn waits at most 25 ms for the turn of a queue, and says whether it has got it. A claim of a thousand jobs has the turn
+-- for about that long.
 create function jobq.queue_turn(turn bigint, shared boolean) returns boolean
   language plpgsql set lock_timeout = '25ms'
   as $$
@@ -1779,10 +1757,10 @@ exception when lock_not_available then
   return false;
 end $$;
 
--- turn_shareable says whether claims of a queue may go on beside one another: it has partition keys, two hundred of which are ready, and
--- there is nothing to do that one claim alone may do: keep to a limit or a rate, and make lanes ready or not ready that it does not
--- take from; its keys have no groups, and none of them has a weight. Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey
--- and queue_pkey only.
+-- turn_shareable says whether several claims of a queue may have its turn at once: 200 lanes are ready, and there is no work that
+-- needs one claim alone. Such work is a limit or a rate to keep, weights, groups, paused keys to handle, and lanes that must
+-- become ready without being taken from.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey and queue_pkey only.
 create function jobq.turn_shareable(of_queue text) returns boolean
   language plpgsql stable
   as $$
@@ -1797,38 +1775,33 @@ begin
     and (select count(*) from (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit 200) x) = 200;
 end $$;
 
--- queue_admit says how many jobs of a queue with limits may be claimed now, at most
--- jobs_max, and keeps that for the JobClaim that follows in the same transaction;
--- queue_charge ends the three. Without limits it admits all. Claims of one queue take
--- turns: the lock is held until the transaction ends. Nothing else takes it: ends,
--- extensions and inserts go on. A claim that carries results is not patient: it would
--- keep them from being stored, and so waits for about one other claim (queue_turn), as the one that
--- its own worker has under way; is told that it is busy, and asks again.
+-- queue_admit says how many jobs of a queue may be claimed now, at most jobs_max, and keeps the number for the JobClaim that
+-- follows in the same transaction. queue_charge is the last of the three. Without limits all are admitted.
 --
--- The count comes after the lock, in a statement of its own, whose snapshot has all
--- that was claimed under the lock before:
+-- Claims of one queue take turns: queue_admit locks the turn until the transaction ends. Ends, extensions and inserts do not need
+-- the turn, and go on. A claim that carries results is not patient: waiting would delay the storing of the results. It waits for
+-- about as long as one other claim takes (queue_turn), is then told that the queue is busy, and asks again.
+--
+-- The count comes after the lock, in a statement of its own, so that its snapshot has all that was claimed under the lock before:
 --
 --   limit 3, two run; A and B want one each
 --   A  lock; counts 2; claims 1; commits
 --   B  lock, after that; counts 3; claims none
 --
--- What runs is counted from the leases: their jobs without those that have ended.
--- There is no counter that could be wrong. A job whose end on its own row the lease
--- was not told yet counts until it is, and those of a dead worker until its leases
--- are reaped.
+-- The jobs that run are counted from the leases: their jobs without those that have ended. There is no counter that could be
+-- wrong. A job whose end is stored in its own row, and not yet in its lease, counts until it is there. The jobs of a dead worker
+-- count until its leases are reaped.
 --
--- slots_free are the worker's slots that have no job. If these are less than an eighth of what the
--- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
--- counts as if it ran.
+-- slots_free is how many of the worker's slots have no job. If the limit leaves more than eight times as many jobs, an eighth of
+-- those is admitted, to be claimed ahead. A job that waits in a worker counts as running.
 --
--- A claim of a hundred jobs or more whose worker is willing (sharing) has its turn together with others
--- like it, where turn_shareable allows that: lane_claim says what keeps them apart. Others wait for all of them, and they for others.
--- If a limit has come while it waited, it is told that it is busy.
+-- With sharing, a claim of 100 jobs or more has the turn together with others like it, if turn_shareable says so. lane_claim says
+-- how these keep apart. Claims that do not share wait for all of them, and the other way round. If a limit has come while a
+-- sharing claim waited, it is told that the queue is busy.
 --
--- blocked says why less was admitted than asked for: limit, rate or busy; with rate,
--- wait_ms is for how long. That is not until the next job may start but until half of
--- the burst may, or all that is asked for: so claims are few, and none comes so late
--- that the rate is not reached.
+-- blocked says why fewer were admitted than asked for: limit, rate or busy. With rate, wait_ms is how long to wait until half of
+-- the burst may start, or all that is asked for: not only the next job, so that claims are few, and never so late that the rate is
+-- not reached.
 -- Needs queue_pkey, lease_queue_idx and throttle_pkey only.
 create function jobq.queue_admit(of_queue text, jobs_max integer, slots_free integer, patient boolean, sharing boolean default false)
   returns table (admitted integer, blocked text, wait_ms bigint)
@@ -1889,12 +1862,11 @@ begin
   return next;
 end $$;
 
--- queue_charge ends a claim of a queue with limits: it takes what was claimed from the
--- rate, at the moment of the claim, so that in no time, by claimed_at, more have started
--- than the rate and its burst allow. If the claim is rolled back, so is this.
+-- queue_charge ends a claim of a queue with limits. It takes the claimed jobs from the rate, at the time of the claim: so in no
+-- span of time, by claimed_at, have more jobs started than the rate and its burst allow. If the claim is rolled back, so is this.
 --
--- And it wakes other workers when the transaction, which has ended so many jobs of the
--- queue, found that at its limit, and leaves room in it: they may have been refused before.
+-- It also wakes other workers if the transaction has ended jobs of the queue (ended), found the queue at its limit, and leaves
+-- room in it: they may have been refused before.
 -- Needs queue_pkey, lease_queue_idx and throttle_pkey only.
 create function jobq.queue_charge(of_queue text, ended integer) returns void
   language plpgsql
@@ -1958,9 +1930,10 @@ create function jobq.line_priority(of_queue text, kinds text[], below integer) r
       limit 1
   $$;
 
--- lane_pause makes lanes not ready whose keys were paused since the last claim: the hints of a thousand pauses with each call. It says
--- whether that is all. From then on, lane_eat and lane_prune keep them so. Only who has its turn in the queue may call it.
--- Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
+-- lane_pause handles the hints of pauses: the lane of a key that was paused since the last claim becomes not ready, not full and
+-- not throttled. It takes up to 1,000 of these hints, and returns whether those were all. Afterwards lane_hints_take and
+-- lane_prune leave the lanes of paused keys as they are.
+-- The caller has the queue's turn. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
 create function jobq.lane_pause(of_queue text) returns boolean
   language plpgsql
   as $$
@@ -1968,7 +1941,7 @@ declare
   hints_max constant integer := 1000;
   hints integer;
 begin
-  with eaten as (
+  with hints_taken as (
     delete from jobq.lane_hint h
       where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue and x.id < 0 order by x.id limit hints_max))
       returning h.key
@@ -1978,19 +1951,25 @@ begin
       where l.ctid = any(array(
         select (select x.ctid from jobq.lane x
             where x.queue = of_queue and x.key = k.key and (x.turn is not null or x.full_limit is not null or x.throttled_until is not null) limit 1)
-          from (select e.key from eaten e group by e.key) k
+          from (select e.key from hints_taken e group by e.key) k
           -- It may go on already.
           where (select p.key from jobq.paused_key p where p.queue = of_queue and p.key = k.key limit 1) is not null))
   )
-  select count(*) into hints from eaten;
+  select count(*) into hints from hints_taken;
   return hints < hints_max;
 end $$;
 
--- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them, but those of
--- paused keys, and throttled ones. readied are the keys of these that it has made so. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
--- before the claim ends. Only who has its turn in the queue may call it. If that is shared, it leaves the hints of keys whose lanes another claim
--- has locked: that may have looked at the key before the hint came. hints are those that it has looked at. Keys are ready in the order of their hints. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
-create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean, shared boolean)
+-- lane_hints_take deletes up to hints_max hints of a queue, and makes the lanes of their keys ready, in the order of the hints.
+-- Lanes of paused keys and throttled lanes stay as they are.
+--
+--   after_hint  the id of the last hint that the claim has taken; later hints have a higher id
+--   apart       a key without a lane gets none and is returned among fresh, since most such keys are empty before the claim ends
+--   shared      other claims run beside this one: the hint of a key stays if another claim has locked its lane, since that claim
+--               may have looked at the key before the hint came
+--
+-- hints is how many it has looked at, and last_hint the id of the last one. readied are the keys whose lanes it has made ready.
+-- The caller has the queue's turn. Needs lane_hint_pkey, paused_key_pkey and lane_pkey only.
+create function jobq.lane_hints_take(of_queue text, after_hint bigint, hints_max integer, apart boolean, shared boolean)
   returns table (hints integer, last_hint bigint, readied text[], fresh text[])
   language plpgsql
   as $$
@@ -2003,15 +1982,15 @@ begin
       select e.key, e.first, l.known is not null as known, coalesce(l.stays, false) as stays
         from (select f.key, min(f.id) as first from found f group by f.key) e
         left join lateral (
-          select true as known, x.turn is not null and x.looks = '{}' and (not lane_eat.shared or x.xmax = 0) as stays
+          select true as known, x.turn is not null and x.looks = '{}' and (not lane_hints_take.shared or x.xmax = 0) as stays
             from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1
         ) l on true
     ), others as materialized (
       select o.key
         from looked o
-        where lane_eat.shared and o.known and not o.stays
+        where lane_hints_take.shared and o.known and not o.stays
           and not exists (select from jobq.lane x where x.queue = of_queue and x.key = o.key limit 1 for update skip locked)
-    ), eaten as (
+    ), hints_taken as (
       delete from jobq.lane_hint h
         where h.ctid = any(array(select f.place from found f where f.key not in (select o.key from others o)))
     ), k as materialized (
@@ -2025,7 +2004,7 @@ begin
         select of_queue, n.key, n.turn, n.turn
           from (
             select k.key, nextval('jobq.lane_turn_seq') as turn
-              from (select x.key from k x where x.known or not lane_eat.apart order by x.first) k
+              from (select x.key from k x where x.known or not lane_hints_take.apart order by x.first) k
           ) n
         on conflict on constraint lane_pkey do update
           set turn = case when l.throttled_until is null then coalesce(l.turn, l.due_turn, excluded.turn) end, full_limit = null, hinted = excluded.hinted
@@ -2033,18 +2012,22 @@ begin
         returning l.key, l.turn in (l.hinted, l.due_turn) as readied
     )
     select (select count(*) from found)::integer, (select max(f.id) from found f), array(select h.key from hinted h where h.readied),
-      array(select k.key from k where not k.known and lane_eat.apart order by k.first);
+      array(select k.key from k where not k.known and lane_hints_take.apart order by k.first);
 end $$;
 
--- lane_pick locks jobs for lane_claim: of the keys, in their order, up to its share of each, and no more than
--- wanted of all. It looks at one job more than the share of each key, and never past jobs of other
--- kinds: it ends before the first key that has such, which is mixed then.
+-- lane_pick locks jobs for lane_claim_sets: of each of the keys, in their order, at most its share, and at most wanted jobs of all
+-- keys together. It reads one job more than the share of each key, and never reads past jobs of other kinds: it ends before the
+-- first key that has such jobs within its share, and mixed says so.
 --
--- It has looked at so many of the keys (visited). These are among the places of the keys in the array: emptied has those
--- of which it has left nothing, barren those that gave nothing though jobs wait, as when they are locked, and
--- served the others. Of the last one it has taken last_taken. Needs pending_claim_idx only.
+-- visited is how many of the keys it has looked at. served, emptied and unserved hold the numbers of these keys, counted from 1:
+--
+--   emptied   all waiting jobs of the key were locked
+--   served    some were locked, and others wait
+--   unserved  none was locked, though jobs wait, for example because somebody else has locked them
+--
+-- last_taken is how many jobs it has locked of the last visited key. Needs pending_claim_idx only.
 create function jobq.lane_pick(of_queue text, keys text[], kinds text[], shares integer[], wanted integer)
-  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[], last_taken integer)
+  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], unserved integer[], last_taken integer)
   language plpgsql
   as $$
 begin
@@ -2095,8 +2078,9 @@ begin
       cross join (select coalesce(max(l.n), 0) as n from lane l) r;
 end $$;
 
--- lane_weights is the sum of the weights of lanes, and of what is due of each: of the first ones with a turn behind after_turn and
--- up to to_turn, and of these keys, which have no lane; of lanes_max at most. Needs lane_turn_idx and key_weight_pkey only.
+-- lane_weights sums up the weights of lanes, and the jobs that are due of their turns. The lanes are the first ones with a turn
+-- after after_turn and up to to_turn, and then the given keys, which have no lane: lanes_max of both together at most. Needs
+-- lane_turn_idx and key_weight_pkey only.
 create function jobq.lane_weights(of_queue text, after_turn bigint, to_turn bigint, keys text[], lanes_max integer)
   returns table (weights integer, dues integer)
   language plpgsql
@@ -2116,9 +2100,10 @@ begin
       ) w;
 end $$;
 
--- lane_shares is what a claim of so many jobs takes of each key, where some have weights: see lane_claim. Also what is due of each in the turn
--- that it has; and what is left of its next turn once it has given its share: 0 when it goes to the back, null when that has not begun.
--- turns_at_once is as in lane_claim. Needs key_weight_pkey and lane_pkey only.
+-- lane_shares returns, for each of the keys, the number of jobs that a claim of wanted jobs takes, where some keys have weights
+-- (lane_claim has the rule, and explains turns_at_once). dues is what is left of each key's current turn. lefts is what is left of
+-- its next turn after the share was taken: 0 if the lane goes to the back, null if that turn has not begun. Needs key_weight_pkey
+-- and lane_pkey only.
 create function jobq.lane_shares(of_queue text, keys text[], wanted integer, turns_at_once text)
   returns table (shares integer[], dues integer[], lefts integer[])
   language plpgsql
@@ -2151,8 +2136,8 @@ begin
       from part p;
 end $$;
 
--- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
--- what runs of a thousand jobs with each call. It says whether all is noted. Needs lane_pkey, lease_queue_idx or lease_pkey, and run_id_idx only.
+-- lane_note is for a queue that has got a key_limit: it makes the lanes hold what was claimed before. Each call looks at leases of
+-- 1,000 jobs, and returns whether all of them are noted. Needs lane_pkey, lease_queue_idx or lease_pkey, and run_id_idx only.
 create function jobq.lane_note(of_queue text) returns boolean
   language plpgsql
   as $$
@@ -2191,16 +2176,18 @@ begin
   return ends is null;
 end $$;
 
--- rate_again_at is when a key whose rate has been used up to ready_at is worth another look: when its next job may start, or at
--- a fast rate, when half of its burst may or what starts in 10 ms, so that claims are fewer.
+-- rate_again_at is when a claim looks again at a key whose rate is used up until ready_at: when its next job may start. At a fast
+-- rate it is later, so that there are fewer claims: when half of the burst may start, or as many jobs as start in 10 ms, whichever
+-- are fewer.
 create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst integer) returns timestamptz
   language sql stable parallel safe
   return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
 
--- lane_due makes lanes ready that are throttled no more: up to lanes_max of those whose time has come, with a rate of that step and
--- burst, 0 for none; and as many whose rate was a slower, and a faster one, so that what they have used counts for the new one.
--- It says how many. And it deletes up to lanes_max of those of which nothing waits, runs, or is used of the
--- rate. Only who has its turn in the queue may call it. Needs lane_throttled_idx and lane_spent_idx only.
+-- lane_due makes lanes ready whose throttling is over, and returns how many: up to lanes_max whose time has come. step_us and
+-- burst are of the queue's rate now, 0 for no rate. Lanes that were throttled by a slower or by a faster rate become ready too,
+-- lanes_max of each, and their next claim counts what they have used by the new rate. It also deletes up to lanes_max lanes of
+-- which nothing waits, nothing runs, and nothing of the rate is used.
+-- The caller has the queue's turn. Needs lane_throttled_idx and lane_spent_idx only.
 create function jobq.lane_due(of_queue text, step_us bigint, burst integer, lanes_max integer) returns integer
   language plpgsql
   as $$
@@ -2240,11 +2227,13 @@ create function jobq.group_turn(turn bigint) returns bigint
   language sql immutable parallel safe
   return (turn - jobq.group_turn_first()) >> 20;
 
--- lane_group gives lanes that have become ready their turns of the groups (key_group): up to lanes_max of them, in the order in which they have become so. It
--- returns their keys. weighted says that some keys have weights: the turn of such a key is as long as so many. A lane of which nothing waits, as mostly after an end, takes
--- no turn from its group: it is due 0 jobs. A turn ends with the last 20 bits of the
--- number that it had, so that two lanes hardly ever have the same. Only who has its turn in the queue may call it.
--- Needs lane_pkey, lane_turn_idx, pending_claim_idx, key_group_pkey and key_weight_pkey only.
+-- lane_group gives the lanes that became ready since the last claim a turn of their group (key_group): up to lanes_max of them, in
+-- the order in which they became ready. It returns their keys. With weighted, some keys have weights: the turn of such a key is as
+-- many jobs long.
+--
+-- A lane of which no job waits, as is usual after the end of a job, takes no turn from its group: it is due 0 jobs. The last 20
+-- bits of a turn are those of the number that the lane had before, so that two lanes hardly ever have the same turn.
+-- The caller has the queue's turn. Needs lane_pkey, lane_turn_idx, pending_claim_idx, key_group_pkey and key_weight_pkey only.
 create function jobq.lane_group(of_queue text, separator text, weighted boolean, lanes_max integer) returns text[]
   language plpgsql
   as $$
@@ -2294,8 +2283,9 @@ begin
   return grouped;
 end $$;
 
--- lane_ungroup gives lanes turns of lane_turn_seq again, where the queue has groups no more, and forgets these: up to lanes_max of both.
--- It says how many, of lanes or of groups, whichever were more. Only who has its turn in the queue may call it. Needs lane_pkey, lane_turn_idx and key_group_pkey only.
+-- lane_ungroup is for a queue that has no key_separator any more: lanes get turns of lane_turn_seq again, and groups are deleted,
+-- up to lanes_max of each with each call. It returns the greater of the two numbers. The caller has the queue's turn. Needs
+-- lane_pkey, lane_turn_idx and key_group_pkey only.
 create function jobq.lane_ungroup(of_queue text, lanes_max integer) returns integer
   language plpgsql
   as $$
@@ -2320,15 +2310,23 @@ begin
   return greatest(lanes, groups);
 end $$;
 
--- lane_group_shares is what a claim that has room for so many jobs takes of each group (names, group_weights, jobs) of the lanes behind after_turn and up to
--- to_turn, and of those of the keys in new that are before them: it looks at lanes_max of both at most; with the jobs of these lanes' turns (dues), and the sums of their weights. wanted is the room without the share of
--- jobs that have no key (with_plain), which are as one more group. Each group gives so many jobs as come before the same turn of all
--- (level), a job to a turn, as claims of one job would take them; but not past the last lane that it looks at, behind which others wait.
--- keys and turns are the lanes.
+-- lane_group_shares returns how many jobs a claim takes of each group, where the queue has a key_separator.
+--
+-- It looks at up to lanes_max lanes with a turn after after_turn and up to to_turn, and at up to lanes_max lanes of the keys in
+-- new whose turn is before these. keys and turns are those lanes, in their order. room is how many jobs the claim may take. With
+-- with_plain, jobs without a key count as one more group, and wanted is what they leave of room.
+--
+--   names, group_weights  the groups
+--   jobs                  how many to take of each group
+--   dues, weights         of the lanes of each group: the sum of the jobs that are due, and the sum of the weights
+--
+-- Each group gives the jobs that come before one and the same turn (level), one job to a turn: just those that claims of one job
+-- each would take. If there are more lanes than it looks at, the level is at most the turn after the last lane.
 -- Needs lane_turn_idx, key_group_pkey and key_weight_pkey only.
 --
--- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the jobs of the turns
--- 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and 2 of b/1.
+-- Example: 8 jobs are wanted, and the lanes are a/1, a/2 and a/3 with the turns 1, 2 and 3, and b/1 with 1. Both groups give the
+-- jobs of the turns 1 to 4: a/1 gives 2, a/2 and a/3 one each, and b/1 gives 4. Of 4 jobs it would be one of a/1, one of a/2, and
+-- 2 of b/1.
 create function jobq.lane_group_shares(
   of_queue text, separator text, weighted boolean, new text[], after_turn bigint, to_turn bigint, lanes_max integer, room integer, with_plain boolean
 ) returns table (
@@ -2388,9 +2386,11 @@ begin
       from share s;
 end $$;
 
--- lane_group_charge makes the next turns of groups later by the jobs that their lanes have given (taken) beyond those of their turns (dues), and earlier by those
--- that lanes have not given. A lane that still has its turn of these, or gets it back (due_turn), has it for the rest of its jobs, and is left out. It
--- sets the queue's clock, and forgets up to a hundred groups whose next turns are long before it. Only who has its turn in the queue may call it. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
+-- lane_group_charge moves the next turns of groups after a claim: later by the jobs that their lanes gave (taken) beyond their
+-- turns (dues), earlier by the jobs that they did not give. A lane that keeps its turn for the rest of its jobs, now or as
+-- due_turn, is left out. It also sets the queue's clock, and deletes up to 100 groups whose next turn is more than 1,000 turns
+-- before the clock.
+-- The caller has the queue's turn. Needs lane_pkey, key_group_pkey, key_group_next_turn_idx and key_weight_pkey only.
 create function jobq.lane_group_charge(
   of_queue text, separator text, weighted boolean, clock bigint, keys text[], turns bigint[], dues integer[], taken integer[]
 ) returns void
@@ -2416,69 +2416,583 @@ begin
     where g.ctid = any(array(select x.ctid from jobq.key_group x where x.queue = of_queue and x.next_turn < clock - kept_for order by x.next_turn limit 100));
 end $$;
 
--- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
--- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
--- left. It takes nothing when queue_admit was told that another claim has its turn.
+-- lane_unfill makes lanes ready that were full with another limit than key_limit, which is null for no limit: up to lanes_max with
+-- a lower limit, and as many with a higher one. lanes is how many became ready, and more says whether others are left. The caller
+-- has the queue's turn. Needs lane_full_idx only.
+create function jobq.lane_unfill(of_queue text, key_limit integer, lanes_max integer, out lanes integer, out more boolean)
+  language plpgsql
+  as $$
+declare
+  new_limit constant integer := coalesce(key_limit, 1000000);
+begin
+  update jobq.lane l
+    set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
+    where l.ctid = any(
+      array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < new_limit order by x.full_limit limit lanes_max)
+      || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > new_limit order by x.full_limit limit lanes_max));
+  get diagnostics lanes = row_count;
+  more := exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < new_limit order by x.full_limit limit 1)
+    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > new_limit order by x.full_limit limit 1);
+end $$;
+
+-- lane_look_again makes 10 full lanes ready at which no claim has looked for a minute, at most once a second, in case a hint is missing.
+-- The caller has the queue's turn. Needs lane_pkey and lane_full_idx only.
+create function jobq.lane_look_again(of_queue text, key_limit integer) returns void
+  language plpgsql
+  as $$
+begin
+  update jobq.lane l
+    set looked_at = statement_timestamp()
+    where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
+      and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
+  if found then
+    update jobq.lane l
+      set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
+      where l.ctid = any(
+        array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+  end if;
+end $$;
+
+-- lane_claim_sets locks jobs for lane_claim where keys have no limit, no rate and no groups: from up to lanes_max lanes at a time
+-- (lane_pick), and from at most 1,000 lanes in all. It ends before the first lane that has jobs of other kinds within its share,
+-- and others_follow says so.
 --
--- Keys take turns: each ready lane gets the same share of the claim, in the order of turn, and
--- then goes to the back. One that gives nothing, since its jobs are of other kinds or locked, keeps its
--- turn: else claims for some kinds would put the keys of others back time and again. So that these do
--- not hide what is behind them, a worker looks at lanes in passes: each of its claims begins after the last
--- lane that gave it nothing (from_turn), and a pass ends with the turn that was the last when it began
--- (to_turn), behind which go those that were served. Both are 0 for a new pass. Jobs without a key count
--- as one more key (with_plain): where the share is not whole, by lot.
+--   fresh       keys that hints have told of and that have no lane. Such a key gets a lane only if the claim leaves jobs of it
+--   hints       how many hints the claim has taken until now, up to the id last_hint. If lanes and fresh keys are too few, more are taken, up to 1,000 in all
+--   hints_left  there may be more hints
+--   again       another claim would find more
+--   readied     keys whose lanes became ready, or are new
 --
--- Within a key, jobs go by priority and position. Of a key with a limit it takes no more than that leaves
--- beside those that run, which is what the leases say of the lane's held_leases and held_slots. While the queue has no
--- such limit, lanes hold nothing; when it gets one, lane_note comes first, and until that has ended nothing is taken.
+-- looked is the turn of the last lane that it has looked at, and unserved the turn of the last lane that gave nothing.
+-- Needs lane_pkey, lane_turn_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey and pending_claim_idx only.
+create function jobq.lane_claim_sets(
+  of_queue text, kinds text[], from_turn bigint, lanes_max integer, weighted boolean, shared boolean, fresh text[], hints integer, last_hint bigint, hints_left boolean,
+  inout wanted integer, inout to_turn bigint, inout again boolean, inout readied text[],
+  out looked bigint, out unserved bigint, out ids bigint[], out places tid[], out others_follow boolean
+)
+  language plpgsql
+  as $$
+#variable_conflict use_column
+declare
+  hints_max constant integer := 1000;
+  lanes_left integer := 1000;
+  hints_taken record;
+  hints_asked integer;
+  fresh_turns bigint[] := '{}'; -- which these keys would have
+  fresh_seen integer := 0; -- of these
+  visited integer := 0; -- lanes, and keys without one
+  lanes integer; -- to look at now
+  lane_places tid[];
+  keys text[]; -- to take from, in the order of their turns
+  turns bigint[];
+  laned integer; -- so many of these have a lane
+  batch record;
+  picked record;
+  share integer;
+  split_shares integer[]; -- of lane_shares
+  split_dues integer[];
+  split_lefts integer[];
+  n_begun integer; -- the place among keys of one that has begun a turn, and keeps it
+  due_key text; -- which has begun a turn, and keeps it
+  due_left integer;
+  emptied text[] := '{}'; -- keys that have nothing left
+  served text[] := '{}'; -- keys without a lane that get one at the back
+  served_lanes tid[] := '{}'; -- that go to the back
+  kept text[] := '{}'; -- keys without a lane that get one with these turns
+  kept_turns bigint[] := '{}';
+  kept_places tid[] := '{}'; -- of lanes that keep their turns, which they have not begun
+  in_order boolean;
+begin
+  looked := from_turn;
+  unserved := from_turn;
+  ids := '{}';
+  places := '{}';
+  others_follow := false;
+  while not others_follow and wanted > 0 and lanes_left > 0 loop
+    -- Each gives a job, but for those that are empty; and the others as many as those before.
+    lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
+      greatest(case when ids = '{}' then wanted else ceil(wanted::float8 * visited / cardinality(ids)) end, 10))::integer;
+    lane_places := case
+      when shared then array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        order by x.turn limit lanes for update skip locked)
+      else array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        order by x.turn limit lanes)
+      end;
+    select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
+        coalesce(array_agg(x.ctid order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
+      into batch
+      from (select y.key, y.turn, y.looks, y.ctid from jobq.lane y where y.ctid = any(lane_places) offset 0) x -- so that no index is read for what is asked of them
+      where x.turn is not null;
+    keys := batch.keys;
+    turns := batch.turns;
+    laned := cardinality(keys);
+    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and hints_left and hints < hints_max loop
+      hints_asked := least(greatest(lanes - laned - cardinality(fresh) + fresh_seen, lanes_max), hints_max - hints);
+      select e.hints, e.last_hint, e.readied, e.fresh into hints_taken from jobq.lane_hints_take(of_queue, last_hint, hints_asked, true, shared) e;
+      last_hint := coalesce(hints_taken.last_hint, last_hint);
+      hints_left := hints_taken.hints = hints_asked;
+      hints := hints + hints_taken.hints;
+      readied := readied || hints_taken.readied;
+      -- What this claim has found empty before is for the next one: it would find the jobs again that it has locked.
+      served := served || array(select k from unnest(hints_taken.fresh) k intersect select e from unnest(emptied) e except select s from unnest(served) s);
+      fresh := fresh || array(select k from unnest(hints_taken.fresh) k except select f from unnest(fresh || served || kept || emptied) f);
+    end loop;
+    if cardinality(fresh_turns) < cardinality(fresh) then
+      fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+      to_turn := fresh_turns[cardinality(fresh)];
+    end if;
+    keys := keys || fresh[fresh_seen + 1 : fresh_seen + lanes - laned];
+    turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
+    exit when keys = '{}';
+    share := ceil(wanted::float8 / cardinality(keys));
+    if weighted then
+      select s.shares, s.dues, s.lefts into split_shares, split_dues, split_lefts
+        from jobq.lane_shares(of_queue, keys, wanted,
+          case when cardinality(keys) = lanes or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end) s;
+    end if;
+    if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
+      keys := keys[1 : array_position(turns, batch.walked) - 1];
+    end if;
+    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.unserved, p.last_taken into picked
+      from jobq.lane_pick(of_queue, keys, kinds,
+        case when weighted then split_shares[1 : cardinality(keys)] else array_fill(share, array[cardinality(keys)]) end, wanted) p;
+    if weighted then
+      if cardinality(picked.ids) = wanted and split_lefts[picked.visited] = 0 then -- it may have given less than its share
+        split_lefts[picked.visited] := greatest(split_dues[picked.visited] - picked.last_taken, 0);
+      end if;
+      kept := kept || array(select keys[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_turns := kept_turns || array(select turns[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
+      kept_places := kept_places || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned and split_lefts[n] is null);
+      n_begun := (select n from unnest(picked.served) n where split_lefts[n] > 0 limit 1);
+      if n_begun is not null then
+        due_key := keys[n_begun];
+        due_left := split_lefts[n_begun];
+      end if;
+      again := again or picked.served <> '{}';
+      picked.served := array(select n from unnest(picked.served) n where split_lefts[n] = 0);
+    end if;
+    ids := ids || picked.ids;
+    places := places || picked.places;
+    served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
+    served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
+    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n);
+    -- Before more hints are taken: one that has come since would find the lane ready, and that would be all.
+    delete from jobq.lane x where x.ctid = any(array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned));
+    kept := kept || array(select keys[n] from unnest(picked.unserved) n where n > laned);
+    kept_turns := kept_turns || array(select turns[n] from unnest(picked.unserved) n where n > laned);
+    unserved := greatest(unserved, (select turns[max(n)] from unnest(picked.unserved) n));
+    fresh_seen := fresh_seen + greatest(picked.visited - laned, 0);
+    looked := coalesce(turns[picked.visited], looked);
+    wanted := wanted - cardinality(picked.ids);
+    lanes_left := lanes_left - cardinality(keys);
+    visited := visited + picked.visited;
+    others_follow := picked.visited = cardinality(keys) and cardinality(keys) < cardinality(turns) or picked.mixed;
+  end loop;
+  if from_turn = 0 and cardinality(fresh_turns) < cardinality(fresh) then
+    fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+    to_turn := fresh_turns[cardinality(fresh)];
+  end if;
+  kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
+  kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
+  again := again or served <> '{}' or served_lanes <> '{}' or hints_left;
+  readied := served || kept || readied;
+  if served_lanes <> '{}' then
+    in_order := weighted and cardinality(served_lanes) <= lanes_max; -- some may have had more turns than those behind them
+    if in_order then
+      turns := array(select nextval('jobq.lane_turn_seq') from generate_series(1, cardinality(served_lanes)));
+    end if;
+    update jobq.lane x
+      set turn = case when in_order then turns[array_position(served_lanes, x.ctid)] else nextval('jobq.lane_turn_seq') end,
+        due = null, due_turn = null
+      where x.ctid = any(served_lanes);
+  end if;
+  if kept_places <> '{}' then
+    update jobq.lane x set due = null, due_turn = null where x.ctid = any(kept_places) and x.due is not null;
+  end if;
+  if served <> '{}' or kept <> '{}' then
+    insert into jobq.lane (queue, key, turn)
+      select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
+      union all
+      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
+  end if;
+  if due_key is not null then
+    update jobq.lane x set due = due_left, due_turn = null where x.queue = of_queue and x.key = due_key;
+  end if;
+end $$;
+
+-- lane_walk locks up to jobs_max jobs of a key, of these kinds, for lane_claim_each. It reads at most 1,000 jobs of the key's
+-- line. If there are more, stopped is true, and the new looks has the place: later claims of the same kinds, which kinds_id
+-- identifies, go on from there. At the end of the line they begin anew if a hint has come since they began. again says that
+-- another claim may find more. Needs pending_claim_idx only.
+create function jobq.lane_walk(
+  of_queue text, of_key text, kinds text[], kinds_id text, hinted bigint, jobs_max integer,
+  inout looks jsonb, out ids bigint[], out places tid[], out stopped boolean, out again boolean
+)
+  language plpgsql
+  as $$
+declare
+  walk_max constant integer := 1000; -- jobs to look at
+  looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
+  begins constant jsonb := coalesce(looks -> kinds_id, jsonb_build_array(-32769, 0, hinted)); -- priority, position, and the last hint when it began at the head
+  stop record;
+begin
+  stopped := false;
+  again := false;
+  with found as materialized (
+    select c.id, c.place
+      from (
+        select p.ctid as place, p.kind
+          from jobq.pending p
+          where p.queue = of_queue and p.partition_key = of_key and p.position is not null
+            and (p.priority, p.position) > ((begins ->> 0)::integer, (begins ->> 1)::bigint)
+          order by p.priority, p.position
+          limit walk_max
+      ) w
+      cross join lateral (
+        select x.id, x.ctid as place from jobq.pending x
+          where x.ctid = w.place and x.queue = of_queue and x.partition_key = of_key and x.position is not null and x.kind = any(kinds)
+          for update skip locked
+      ) c
+      where w.kind = any(kinds)
+      limit jobs_max
+  )
+  select array(select f.id from found f), array(select f.place from found f) into ids, places;
+  if cardinality(ids) = jobs_max then
+    return;
+  end if;
+  select p.priority, p.position into stop
+    from jobq.pending p
+    where p.queue = of_queue and p.partition_key = of_key and p.position is not null
+      and (p.priority, p.position) > ((begins ->> 0)::integer, (begins ->> 1)::bigint)
+    order by p.priority, p.position
+    offset walk_max - 1 limit 1;
+  if stop.position is not null then
+    looks := looks || jsonb_build_object(kinds_id, jsonb_build_array(stop.priority, stop.position, begins -> 2));
+    stopped := true;
+    again := true;
+  elsif looks ? kinds_id and hinted > (begins ->> 2)::bigint then
+    looks := looks || jsonb_build_object(kinds_id, jsonb_build_array(-32769, 0, hinted));
+    again := true;
+  else
+    looks := looks - kinds_id;
+  end if;
+  if (select count(*) from jsonb_object_keys(looks)) > looks_max then
+    looks := jsonb_build_object(kinds_id, looks -> kinds_id);
+  end if;
+end $$;
+
+-- lane_claim_each locks jobs for lane_claim from one lane after the other: from up to lanes_max lanes, after the turn looked. It
+-- is for queues whose keys have a limit, a rate, an order or groups, and for lanes that have jobs of other kinds
+-- (lane_claim_sets).
 --
--- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
--- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
+-- How much it takes of a key:
+-- - An equal part of what is wanted, with weights so many times as much. all_weights and all_dues are the sums over the lanes that
+--   share it; lane_claim explains turns_at_once.
+-- - With groups, what lane_group_shares says. new are the keys that have just got a turn of their group; wanted is then the room
+--   that the claim has, and with with_plain it shares that with jobs without a key.
+-- - With a limit, at most what the limit leaves beside the jobs that run. The leases say which ones of held_leases and held_slots
+--   still run.
+-- - With a rate, at most what the rate leaves at the time claimed. The lane's rate_ready_at moves on. A throttled lane has no
+--   turn, so it costs claims nothing until lane_due finds that its time has come. LaneMore says in how many milliseconds the next
+--   lane is due, for the worker's timer.
+-- - With an order, the next job of the key or none (lane_next_lock). That job is noted as the key's head. A key whose head waits
+--   for its retry is handled as a full one.
 --
--- Where some keys have a weight (key_weight), a turn of a key is so many jobs. One that has given fewer keeps its turn, and the rest is due; if
--- it is full before that, it gets the turn back when it is ready again. How many turns a claim takes at once of each lane (turns_at_once):
--- all that it can, one after the other and each as far as it comes, if it looks at all ready lanes; so it does not matter in how many
--- claims jobs are taken. One, if it looks at the last ones of a pass: the next pass takes more. Many, if there are more lanes
--- than it looks at: as many of each as it needs for its jobs, and the last lane may get less.
+-- All jobs get the same lease, with the slots after slots_used; with each_job, each job gets a lease of its own. again says that
+-- another claim would find more. looked is the turn of the last lane that it has looked at, and unserved the turn of the last lane
+-- that gave nothing.
+-- Needs lane_pkey, lane_turn_idx, lane_head_pkey, key_weight_pkey, key_group_pkey, key_group_next_turn_idx, pending_pkey,
+-- pending_claim_idx, run_id_idx and lease_pkey only.
+create function jobq.lane_claim_each(
+  of_queue text, q jobq.queue, kinds text[], from_turn bigint, to_turn bigint, lanes_max integer, lanes integer, shared boolean,
+  weighted boolean, turns_at_once text, all_weights integer, all_dues integer, new text[], with_plain boolean,
+  lease bigint, slots_used integer, each_job boolean, claimed timestamptz,
+  inout wanted integer, inout looked bigint, inout unserved bigint,
+  out ids bigint[], out places tid[], out leases bigint[], out slots smallint[], out again boolean
+)
+  language plpgsql
+  as $$
+#variable_conflict use_column
+declare
+  grouped constant boolean := q.key_separator is not null;
+  key_limit constant integer := q.key_limit;
+  key_step constant bigint := jobq.rate_step_us(q.key_rate_jobs, q.key_rate_period); -- of the rate of each key, in microseconds; null without one
+  key_burst constant integer := coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period));
+  kinds_id constant text := hashtextextended(kinds::text, 0)::text;
+  walks_left integer := 10; -- lanes of which to look at a thousand jobs
+  unlocked text[]; -- keys of lanes that no other claim of a shared turn has locked
+  lane record;
+  walk record;
+  share integer;
+  own_weight integer;
+  own_due integer;
+  beyond boolean := false; -- it takes all turns that lanes have, and more
+  begun integer; -- so many jobs of the turn after it are in the share
+  left_due integer := 0; -- of the lane's turn: 0 when it goes to the back, null when its next one has not begun
+  free integer; -- what the limit leaves of the lane
+  rate_free integer; -- what the rate leaves of it
+  found_ids bigint[];
+  found_places tid[];
+  taken integer;
+  new_leases bigint[];
+  new_slots smallint[];
+  group_from constant bigint := looked;
+  group_clock bigint;
+  group_names text[]; -- of lane_group_shares
+  group_own_weights float8[];
+  group_jobs integer[];
+  group_dues integer[];
+  group_weights integer[];
+  group_keys text[]; -- the lanes to look at: for what their groups are to give, and then for what that leaves
+  group_turns bigint[];
+  n_group integer; -- of these groups, that of the lane
+  unserved_turns bigint[] := '{}';
+  unseen bigint; -- the first turn of those that it has not looked at
+  given_keys text[] := '{}'; -- lanes that were looked at, with groups
+  given_turns bigint[] := '{}';
+  given_dues integer[] := '{}';
+  given integer[] := '{}';
+begin
+  ids := '{}';
+  places := '{}';
+  leases := '{}';
+  slots := '{}';
+  again := false;
+  if grouped then
+    select x.group_clock into group_clock from jobq.lane x where x.queue = of_queue and x.key = '';
+    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted, s.keys, s.turns
+      into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted, group_keys, group_turns
+      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, new, looked, to_turn, lanes_max, wanted, with_plain) s;
+    if wanted = 0 then
+      return;
+    end if;
+  end if;
+  unlocked := array(select x.key from jobq.lane x where shared and x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+    order by x.turn limit lanes_max for update skip locked);
+  for lane in
+    select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
+        x.rate_ready_at, x.rate_step_us, x.due, x.n,
+        case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
+      from (
+        (select y.*, null::bigint as n from jobq.lane y
+          where not grouped and y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn and (not shared or y.key = any(unlocked))
+          order by y.turn
+          limit lanes_max)
+        union all
+        (select y.*, k.n from unnest(group_keys || group_keys) with ordinality as k(key, n)
+          cross join lateral (select l.* from jobq.lane l where l.queue = of_queue and l.key = k.key limit 1) y
+          where grouped
+          order by k.n)
+      ) x
+  loop
+    exit when wanted = 0 or walks_left = 0;
+    looked := lane.turn;
+    if grouped then
+      n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
+      continue when lane.key = any(given_keys) or group_jobs[n_group] <= 0 and lane.n <= cardinality(group_keys);
+      own_weight := coalesce(lane.weight, 1);
+      own_due := least(lane.due, own_weight);
+      share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
+      share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
+      share := greatest(share, 1); -- where nothing was due
+      left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
+    elsif weighted then
+      own_weight := coalesce(lane.weight, 1);
+      own_due := least(lane.due, own_weight);
+      if all_dues is not null then -- and some have come since they were counted
+        all_weights := greatest(all_weights, own_weight);
+        all_dues := greatest(all_dues, own_due);
+      end if;
+      beyond := beyond or turns_at_once = 'all' and coalesce(wanted > all_dues, false);
+      begun := case when beyond then least(greatest(wanted - all_dues, 0) % all_weights, own_weight) else 0 end;
+      share := own_due + begun + own_weight * case
+        when coalesce(wanted <= all_dues, true) or turns_at_once = 'one' then 0
+        when turns_at_once = 'all' then (wanted - all_dues) / all_weights
+        else ceil(wanted::float8 / all_weights)::integer - 1 end;
+      share := least(share, wanted);
+      left_due := case when beyond then nullif(own_weight - begun, own_weight) else greatest(own_due - share, 0) end;
+      all_weights := all_weights - own_weight;
+      all_dues := all_dues - own_due;
+    else
+      share := ceil(wanted::float8 / greatest(lanes, 1));
+    end if;
+    if key_limit is not null then
+      select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
+        from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
+        cross join lateral (select x.ended_slots from jobq.lease x where x.id = g.lease limit 1) x -- the limit keeps it a lookup
+        cross join lateral (select g.lease, s.slot from unnest(g.slots) as s(slot) where s.slot <> all(x.ended_slots)) u;
+    else
+      lane.held_leases := '{}';
+      lane.held_slots := '{}';
+    end if;
+    free := key_limit - cardinality(lane.held_leases); -- null without a limit
+    if free < 0 then -- it was lowered
+      free := 0;
+    end if;
+    if key_step is null then
+      lane.rate_ready_at := null; -- an earlier rate's
+    else
+      lane.rate_ready_at := jobq.rate_ready_at(coalesce(lane.rate_ready_at, claimed), coalesce(lane.rate_step_us, key_step), key_step, key_burst, claimed);
+      rate_free := floor(key_burst - extract(epoch from lane.rate_ready_at - claimed) * 1000000 / key_step);
+    end if;
+    if q.key_order is not null and free > 0 and rate_free is distinct from 0 then
+      select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
+    else
+      select w.ids, w.places, w.looks, w.stopped, w.again into walk
+        from jobq.lane_walk(of_queue, lane.key, kinds, kinds_id, lane.hinted, least(share, free, rate_free), lane.looks) w;
+      found_ids := walk.ids;
+      found_places := walk.places;
+      lane.looks := walk.looks;
+      again := again or walk.again;
+      walks_left := walks_left - walk.stopped::integer;
+    end if;
+    taken := cardinality(found_ids);
+    if grouped and taken > 0 then
+      group_clock := greatest(group_clock, jobq.group_turn(lane.turn) + floor((taken - 1) / group_own_weights[n_group])::bigint);
+    end if;
+    if each_job then
+      new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
+      new_slots := array_fill(1::smallint, array[taken]);
+    else
+      new_leases := array_fill(lease, array[taken]);
+      new_slots := array(select (slots_used + cardinality(ids) + i)::smallint from generate_series(1, taken) i);
+    end if;
+    ids := ids || found_ids;
+    places := places || found_places;
+    leases := leases || new_leases;
+    slots := slots || new_slots;
+    if key_limit is not null then
+      lane.held_leases := lane.held_leases || new_leases;
+      lane.held_slots := lane.held_slots || new_slots;
+    end if;
+    if q.key_order is not null and taken > 0 then
+      insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
+        on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
+    end if;
+    if key_step is not null and taken > 0 then
+      lane.rate_ready_at := lane.rate_ready_at + taken * key_step * interval '1 us';
+      update jobq.lane x set rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst
+        where x.queue = of_queue and x.key = lane.key;
+    end if;
+    if key_step is not null and taken = rate_free and exists ( -- null would not keep it from being asked
+        select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
+      update jobq.lane x
+        set turn = null, throttled_until = jobq.rate_again_at(lane.rate_ready_at, key_step, key_burst),
+          rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
+          held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
+          due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+          due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+        where x.queue = of_queue and x.key = lane.key;
+    elsif taken = free then
+      update jobq.lane x
+        set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
+          due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
+          due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
+        where x.queue = of_queue and x.key = lane.key;
+    elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
+        select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
+      again := again or taken = share;
+      if taken > 0 then
+        update jobq.lane x
+          set turn = case
+              when taken = share and left_due is distinct from 0 and (not grouped or taken < own_due) then lane.turn
+              when grouped then nextval('jobq.lane_turn_seq') - (1::bigint << 51) -- it gets one of its group before lanes that became ready by a hint
+              else nextval('jobq.lane_turn_seq')
+            end,
+            due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
+            held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          where x.queue = of_queue and x.key = lane.key;
+      else
+        unserved := lane.turn;
+        unserved_turns := unserved_turns || lane.turn;
+        if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
+          update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+            where x.queue = of_queue and x.key = lane.key;
+        end if;
+      end if;
+    elsif lane.held_leases = '{}' and (lane.rate_ready_at > claimed) is not true then
+      delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
+      if q.key_order is not null then
+        -- One that somebody has just edited to run later waits, and keeps its key.
+        delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key
+          and not exists (select from jobq.pending p where p.id = h.job_id);
+      end if;
+    else
+      update jobq.lane x set turn = null, due = null, due_turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
+        where x.queue = of_queue and x.key = lane.key;
+    end if;
+    wanted := wanted - taken;
+    lanes := lanes - 1;
+    if grouped then
+      given_keys := given_keys || lane.key;
+      given_turns := given_turns || lane.turn;
+      given_dues := given_dues || own_due;
+      given := given || taken;
+      group_jobs[n_group] := group_jobs[n_group] - taken;
+      group_dues[n_group] := group_dues[n_group] - own_due;
+      group_weights[n_group] := greatest(group_weights[n_group] - own_weight, 1);
+    end if;
+  end loop;
+  if grouped then
+    unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.turn > group_from and u.key <> all(given_keys));
+    unserved := greatest((select max(b.turn) from unnest(unserved_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
+    looked := greatest(coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn))), group_from);
+    perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
+  end if;
+end $$;
+
+-- lane_claim claims jobs with partition keys, as JobClaim claims jobs without. Both are part of one transaction: queue_admit says
+-- how many jobs may start, lane_claim takes its part, and JobClaim gets what is left. lane_claim takes nothing if another claim
+-- has the queue's turn.
 --
--- Where the queue has a key_separator, the lanes are in the order of what their groups have had (key_group), and it takes of
--- each group what lane_group_shares says. Lanes that have become ready, since the setting came or since the last claim, get their turns of the group first,
--- a thousand with each claim.
+-- It first makes lanes ready (lane_hints_take, lane_unfill, lane_due, lane_look_again). Then it takes jobs: of many lanes with one
+-- statement (lane_claim_sets), or of one lane after the other (lane_claim_each), which costs some ten times as much for each job.
 --
--- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
--- a claim costs as much as the lanes it takes from, however many are full. It looks again at
--- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
--- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
--- which nothing runs, is deleted. The lane of a paused key is neither ready nor full: no claim looks at it until the key goes on.
+-- Keys take turns. Each ready lane gives the same share of the claim, in the order of turn, and then goes to the back. Within a
+-- key, jobs go by priority and position.
 --
--- Where the queue has a rate of its keys, it takes no more of each than that leaves at the moment of the claim, and moves the lane's
--- rate_ready_at on. A key that is throttled leaves the ring: it costs claims nothing until lane_due finds that its time has
--- come. LaneMore says in how many milliseconds the next one is due, for the worker's timer.
+-- Example: it may take 4 jobs. Many jobs wait with the key a, one with the key b, and others without a key. These are 3 lanes, so
+-- jobs without a key get 1 or 2 of the 4: by lot, since 4 / 3 is not whole. If lane_claim takes 3, they are 2 of a and 1 of b.
 --
--- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
--- head. A key whose head waits for its retry is left as if it were full.
+-- A lane that gives nothing, because its jobs are of other kinds or locked, keeps its turn: otherwise claims for some kinds would
+-- put the keys of others back again and again. So that such lanes do not hide the lanes after them, a worker looks at lanes in
+-- passes. Each claim of a pass begins after the last lane that gave nothing (from_turn). A pass ends with the turn that was the
+-- last one when it began (to_turn); lanes that were served go behind it. Both are 0 for a new pass.
 --
--- Without a limit it takes from up to fifty lanes at a time (lane_pick; a hundred where some have weights), of a thousand at most, and a key that a hint
--- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
--- one, as with a rate of the keys, or groups; and so it does from the first on that has jobs of other kinds before its share is whole.
--- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
--- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
--- since they did.
+-- A weight (key_weight) makes the turn of a key so many jobs long. A lane that has given fewer keeps its turn, and the rest is
+-- due. If the key becomes full before that, it gets the turn back when it is ready again. turns_at_once says how many turns of
+-- each lane a claim takes:
 --
--- It moves them to run itself if it has looked at lanes one by one, or if each job is to get a lease. Else it has locked
--- them, and LaneTake, which follows, moves them: their places are the setting jobq_claim.places. A thousand rows through a
--- function cost twice as much.
+--   all   it looks at all ready lanes: one round of turns after the other, the last one as far as it goes. So the size of claims makes no difference
+--   one   it looks at the last lanes of a pass: the next pass takes more
+--   many  there are more lanes than it looks at: as many turns as it needs for its jobs, and the last lane may give less
 --
--- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
--- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
--- may have slots for it, or its kinds. So it does if the end of a job has made room in a key that is throttled now: they were not
--- told of it when they looked last, and are to learn when it may go on.
+-- With a key_separator, lanes are in the order of what their groups have had (key_group). Lanes that became ready since the last
+-- claim, or since the setting came, first get their turns of the group, 1,000 with each claim.
 --
--- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another. Claims that share
--- their turn (queue_admit) lock the lanes that they take from, pass by those that others have locked, and leave the hints of these; one of them
--- at a time takes hints away, since a key without a lane cannot be locked. Such a claim always says that another one would find
--- more. If it has not found all that it was to take, its worker's next claim has a turn of its own: that one misses nothing.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_throttled_idx, lane_spent_idx, lane_hint_pkey, paused_key_pkey, key_weight_pkey, key_group_pkey, key_group_next_turn_idx, pending_claim_idx and lease_pkey only.
+-- A claim costs as much as the lanes that it takes from, however many are full or empty: those are not looked at again until there
+-- is a hint (lane_hint). A lane is deleted when nothing of its key waits or runs. The lane of a paused key is neither ready nor
+-- full, so no claim looks at it until the key is resumed. Lanes hold leases and slots only while the queue has a limit of its
+-- keys. When it gets one, lane_note comes first, and nothing is taken until it has ended.
+--
+-- lane_claim moves the jobs to run itself if it has looked at lanes one after the other, or if each job gets a lease of its own.
+-- Otherwise it has only locked them, and LaneTake moves them: their places are in the setting jobq_claim.places. To return a
+-- thousand rows from a function costs twice as much.
+--
+-- The setting jobq_claim.lanes says whether another claim of this worker would find more, and where its pass goes on (LaneMore).
+-- If a lane that hints made ready still is, other workers may have slots for it, or run its kinds: lane_claim wakes those that are
+-- idle. It also does so if the end of a job has made room in a key that is throttled now: workers that did not see it then must
+-- learn when the key may go on.
+--
+-- Only the claim that has the queue's turn writes lanes and takes hints, so no statement here waits for another claim. Claims that
+-- share the turn (queue_admit) lock the lanes that they take from, skip lanes that others have locked, and leave the hints of
+-- those lanes. Only one of these claims at a time takes hints, since a key without a lane cannot be locked. Each of them says that
+-- another claim would find more. If one has not found all that it was to take, the worker's next claim has the turn alone, and
+-- misses nothing.
+-- Needs lane_pkey, lane_turn_idx, lane_throttled_idx, lane_hint_pkey, key_weight_pkey and lease_pkey, and what the functions need
+-- that it calls.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -2491,105 +3005,48 @@ create function jobq.lane_claim(
   as $$
 #variable_conflict use_column
 declare
-  lanes_max integer := 100; -- to look at; without a limit, at a time
-  lanes_left integer := 1000; -- to look at without a limit
-  visited integer := 0; -- of these
+  lanes_max integer := 100; -- to look at; in sets, at a time
   hints_max constant integer := 1000;
-  walk_max constant integer := 1000; -- jobs to look at in a lane
-  walks_left integer := 10; -- lanes of which to look at so many
-  looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
   room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
   shared constant boolean := coalesce(nullif(current_setting('jobq_claim.shared', true), '')::boolean, false); -- the turn
-  unlocked text[]; -- keys of lanes that no other claim of a shared turn has locked
-  wanted integer; -- how many of these to take
-  q record;
-  key_limit integer;
+  q jobq.queue;
   counted boolean; -- keys have a limit or a rate
   grouped boolean; -- or a share of their group's
   each_key boolean; -- so they are looked at one by one
   group_clock bigint; -- not null: some lanes may have turns of groups
   new text[] := '{}'; -- keys of lanes that got such turns now
   regrouped integer := 0; -- so many did, or lost them
-  group_from bigint; -- the turn behind which it looks, with groups
-  group_names text[]; -- of lane_group_shares
-  group_own_weights float8[];
-  group_jobs integer[];
-  group_dues integer[];
-  group_weights integer[];
-  n_group integer; -- of these, that of the lane
-  group_keys text[]; -- the lanes to look at: for what their groups are to give, and then for what that leaves
-  group_turns bigint[];
-  barren_turns bigint[] := '{}';
-  unseen bigint; -- the first turn of those that it has not looked at
-  given_keys text[] := '{}'; -- lanes that were looked at, with groups
-  given_turns bigint[] := '{}';
-  given_dues integer[] := '{}';
-  given integer[] := '{}';
   key_step bigint; -- of the rate of each key, in microseconds
   key_burst integer;
-  rate_free integer; -- what the rate leaves of the lane
   throttled boolean; -- some lanes are, perhaps by a rate of before
   due integer := 0; -- lanes that are so no more
   wait_ms bigint; -- until the next one is; null: none is throttled
   unheld bigint;
+  unfill_more boolean;
   pauses boolean; -- of keys, since the last claim
   kinds text[]; -- that are not paused
-  kinds_id text;
-  eaten record;
-  eat_max integer := lanes_max; -- hints that were asked for last
+  hints_taken record;
+  hints_asked integer := lanes_max; -- hints that were asked for last
   hints integer := 0;
   last_hint bigint := 0; -- the others are behind it, but for those that commit late
   readied text[] := '{}'; -- by hints
   fresh text[] := '{}'; -- keys that hints have told of and that have no lane
-  fresh_turns bigint[] := '{}'; -- which they have or would have
-  fresh_seen integer := 0; -- of these
-  keys text[]; -- of lanes to take from, in the order of their turns
-  turns bigint[];
-  laned integer; -- so many of these have a lane
-  batch record;
-  picked record;
-  served_lanes tid[] := '{}'; -- that go to the back
-  emptied text[] := '{}'; -- keys that have nothing left
-  served text[] := '{}'; -- keys without a lane that get one at the back
-  kept text[] := '{}'; -- and those that get one with these turns
-  kept_turns bigint[] := '{}';
   one_by_one boolean;
   many boolean; -- LaneTake takes them
-  changed integer := 0;
-  barren bigint := from_turn; -- turn of the last lane that gave nothing
+  changed integer := 0; -- lanes that are ready now
+  unserved bigint := from_turn; -- turn of the last lane that gave nothing
   looked bigint := from_turn; -- turn of the last lane
-  lanes integer; -- that share what is left
-  lane record;
-  share integer;
+  lanes integer; -- that share what is wanted
   weighted boolean; -- some keys of the queue have a weight
   turns_at_once text; -- of each lane, where some keys have a weight: one, many or all
-  all_weights integer; -- of the lanes that share what is left
+  all_weights integer; -- of the lanes that share what is wanted
   all_dues integer; -- what is left of the turns that these have begun, or are to begin; null: more than wanted
-  own_weight integer;
-  own_due integer;
-  beyond boolean := false; -- it takes all turns that lanes have, and more
-  begun integer; -- so many jobs of the turn after it are in the share
-  left_due integer := 0; -- of the lane's turn: 0 when it goes to the back, null when its next one has not begun
-  split_shares integer[]; -- of lane_shares
-  split_dues integer[];
-  split_lefts integer[];
-  n_begun integer; -- the place among keys of one that has begun a turn, and keeps it
-  kept_places tid[] := '{}'; -- of lanes that keep their turns, which they have not begun
-  due_key text; -- which has begun a turn, and keeps it
-  due_left integer;
-  in_order boolean;
-  free integer; -- what the limit leaves of the lane
-  place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
-  stop record;
-  found_ids bigint[];
-  found_places tid[];
-  taken integer;
-  ids bigint[] := '{}';
-  places tid[] := '{}';
+  wanted integer; -- how many to take
+  one record; -- of lane_claim_each
+  ids bigint[];
+  places tid[];
   leases bigint[] := '{}';
   slots smallint[] := '{}';
-  new_leases bigint[];
-  new_slots smallint[];
   lease bigint;
   claimed timestamptz;
   more boolean;
@@ -2621,13 +3078,11 @@ begin
     throttled := true;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  select x.key_limit, x.key_order, x.key_separator, x.paused_at is not null as paused, x.key_rate_jobs, x.key_rate_period, x.key_rate_burst
-    into q from jobq.queue x where x.name = of_queue;
-  if q.paused then
+  select x.* into q from jobq.queue x where x.name = of_queue;
+  if q.paused_at is not null then
     return;
   end if;
-  key_limit := q.key_limit;
-  counted := coalesce(key_limit, q.key_rate_jobs) is not null;
+  counted := coalesce(q.key_limit, q.key_rate_jobs) is not null;
   grouped := q.key_separator is not null;
   each_key := counted or grouped;
   if q.key_rate_jobs is not null then
@@ -2641,33 +3096,26 @@ begin
     perform set_config('jobq_claim.lanes', array[1, 0, 0, 0, counted::integer]::text, true);
     return;
   end if;
-  if key_limit is null and unheld is null then
+  if q.key_limit is null and unheld is null then
     update jobq.lane l set unheld = 0 where l.queue = of_queue and l.key = '';
-  elsif key_limit is not null and unheld is not null and not jobq.lane_note(of_queue) then
+  elsif q.key_limit is not null and unheld is not null and not jobq.lane_note(of_queue) then
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
     return;
   end if;
   if each_key then
-    eat_max := hints_max;
+    hints_asked := hints_max;
   end if;
-  select 0 as hints, null::bigint as last_hint, '{}'::text[] as readied, '{}'::text[] as fresh into eaten;
+  select 0 as hints, null::bigint as last_hint, '{}'::text[] as readied, '{}'::text[] as fresh into hints_taken;
   while not shared or pg_try_advisory_xact_lock(hashtextextended('jobq.hints.' || of_queue, 0)) loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, not each_key and from_turn = 0, shared) e;
-    last_hint := coalesce(eaten.last_hint, last_hint);
-    hints := hints + eaten.hints;
-    readied := readied || eaten.readied;
-    fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh) f);
-    exit when eaten.hints < eat_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
+    select e.hints, e.last_hint, e.readied, e.fresh into hints_taken from jobq.lane_hints_take(of_queue, last_hint, hints_asked, not each_key and from_turn = 0, shared) e;
+    last_hint := coalesce(hints_taken.last_hint, last_hint);
+    hints := hints + hints_taken.hints;
+    readied := readied || hints_taken.readied;
+    fresh := fresh || array(select k from unnest(hints_taken.fresh) k except select f from unnest(fresh) f);
+    exit when hints_taken.hints < hints_asked or cardinality(fresh) >= lanes_max or hints >= hints_max;
   end loop;
   if not shared then
-    update jobq.lane l
-      set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
-      where l.ctid = any(
-        array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
-          order by x.full_limit limit lanes_max)
-        || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
-          order by x.full_limit limit lanes_max));
-    get diagnostics changed = row_count;
+    select u.lanes, u.more into changed, unfill_more from jobq.lane_unfill(of_queue, q.key_limit, lanes_max) u;
   end if;
   if throttled or key_step is not null then
     due := jobq.lane_due(of_queue, coalesce(key_step, 0), coalesce(key_burst, 0), lanes_max);
@@ -2682,27 +3130,14 @@ begin
       select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, from_turn, 9223372036854775807, fresh, lanes_max) w;
     end if;
   end if;
-  if key_limit is not null then
-    update jobq.lane l
-      set looked_at = statement_timestamp()
-      where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
-        and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
-    if found then
-      update jobq.lane l
-        set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
-        where l.ctid = any(
-          array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-            and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
-    end if;
+  if q.key_limit is not null then
+    perform jobq.lane_look_again(of_queue, q.key_limit);
   end if;
 
   if grouped then
     new := jobq.lane_group(of_queue, q.key_separator, weighted, hints_max);
     regrouped := cardinality(new);
-    group_clock := coalesce(group_clock, 0);
-    group_from := greatest(from_turn, jobq.group_turn_first() - 1); -- lanes that have no turn of their group yet are for a later claim
-    looked := group_from;
+    looked := greatest(from_turn, jobq.group_turn_first() - 1); -- lanes that have no turn of their group yet are for a later claim
   elsif group_clock is not null then
     regrouped := jobq.lane_ungroup(of_queue, hints_max);
   end if;
@@ -2713,131 +3148,34 @@ begin
   else
     again := again or changed > 0 or readied <> '{}' or regrouped > 0; -- which are behind to_turn, or were passed by
   end if;
-  again := again or due >= lanes_max
-    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
-    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
+  again := again or due >= lanes_max or coalesce(unfill_more, false);
   wanted := room;
-  if grouped then
-    select s.names, s.group_weights, s.jobs, s.dues, s.weights, s.wanted, s.keys, s.turns
-      into group_names, group_own_weights, group_jobs, group_dues, group_weights, wanted, group_keys, group_turns
-      from jobq.lane_group_shares(of_queue, q.key_separator, weighted, new, looked, to_turn, lanes_max, room, with_plain) s;
-  elsif with_plain and lanes > 0 then
+  if not grouped and with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (coalesce(all_weights, lanes) + 1) + random())::integer;
   end if;
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
     where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
-  kinds_id := hashtextextended(kinds::text, 0)::text;
   claimed := clock_timestamp();
   lease := jobq.lease_id_next();
 
-  one_by_one := each_key;
-  while not one_by_one and wanted > 0 and lanes_left > 0 loop
-    -- Each gives a job, but for those that are empty; and the others as many as those before.
-    lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
-      greatest(case when ids = '{}' then wanted else ceil(wanted::float8 * visited / cardinality(ids)) end, 10))::integer;
-    found_places := case
-      when shared then array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
-        order by x.turn limit lanes for update skip locked)
-      else array(select x.ctid from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
-        order by x.turn limit lanes)
-      end;
-    select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
-        coalesce(array_agg(x.ctid order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
-      into batch
-      from (select y.key, y.turn, y.looks, y.ctid from jobq.lane y where y.ctid = any(found_places) offset 0) x -- so that no index is read for what is asked of them
-      where x.turn is not null;
-    keys := batch.keys;
-    turns := batch.turns;
-    laned := cardinality(keys);
-    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = eat_max and hints < hints_max loop
-      eat_max := least(greatest(lanes - laned - cardinality(fresh) + fresh_seen, lanes_max), hints_max - hints);
-      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, true, shared) e;
-      last_hint := coalesce(eaten.last_hint, last_hint);
-      hints := hints + eaten.hints;
-      readied := readied || eaten.readied;
-      -- What this claim has found empty before is for the next one: it would find the jobs again that it has locked.
-      served := served || array(select k from unnest(eaten.fresh) k intersect select e from unnest(emptied) e except select s from unnest(served) s);
-      fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh || served || kept || emptied) f);
-    end loop;
-    if cardinality(fresh_turns) < cardinality(fresh) then
-      fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
-      to_turn := fresh_turns[cardinality(fresh)];
-    end if;
-    keys := keys || fresh[fresh_seen + 1 : fresh_seen + lanes - laned];
-    turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
-    exit when keys = '{}';
-    share := ceil(wanted::float8 / cardinality(keys));
-    if weighted then
-      select s.shares, s.dues, s.lefts into split_shares, split_dues, split_lefts
-        from jobq.lane_shares(of_queue, keys, wanted,
-          case when cardinality(keys) = lanes or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end) s;
-    end if;
-    if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
-      keys := keys[1 : array_position(turns, batch.walked) - 1];
-    end if;
-    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren, p.last_taken into picked
-      from jobq.lane_pick(of_queue, keys, kinds,
-        case when weighted then split_shares[1 : cardinality(keys)] else array_fill(share, array[cardinality(keys)]) end, wanted) p;
-    if weighted then
-      if cardinality(picked.ids) = wanted and split_lefts[picked.visited] = 0 then -- it may have given less than its share
-        split_lefts[picked.visited] := greatest(split_dues[picked.visited] - picked.last_taken, 0);
+  if each_key then
+    ids := '{}';
+    places := '{}';
+    one_by_one := true;
+    again := again or hints_taken.hints = hints_asked;
+  else
+    select s.wanted, s.to_turn, s.again, s.readied, s.looked, s.unserved, s.ids, s.places, s.others_follow
+      into wanted, to_turn, again, readied, looked, unserved, ids, places, one_by_one
+      from jobq.lane_claim_sets(of_queue, kinds, from_turn, lanes_max, weighted, shared, fresh, hints, last_hint, hints_taken.hints = hints_asked,
+        wanted, to_turn, again, readied) s;
+    if one_by_one and wanted > 0 and to_turn > looked then
+      lanes := (select count(*) from (
+        select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
+      if weighted then
+        turns_at_once := case when lanes = lanes_max or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end;
+        select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, looked, to_turn, '{}', lanes_max) w where wanted > lanes;
       end if;
-      kept := kept || array(select keys[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
-      kept_turns := kept_turns || array(select turns[n] from unnest(picked.served) n where n > laned and split_lefts[n] is distinct from 0);
-      kept_places := kept_places || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned and split_lefts[n] is null);
-      n_begun := (select n from unnest(picked.served) n where split_lefts[n] > 0 limit 1);
-      if n_begun is not null then
-        due_key := keys[n_begun];
-        due_left := split_lefts[n_begun];
-      end if;
-      again := again or picked.served <> '{}';
-      picked.served := array(select n from unnest(picked.served) n where split_lefts[n] = 0);
     end if;
-    ids := ids || picked.ids;
-    places := places || picked.places;
-    served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
-    served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
-    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n);
-    -- Before more hints are eaten: one that has come since would find the lane ready, and that would be all.
-    delete from jobq.lane x where x.ctid = any(array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned));
-    kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
-    kept_turns := kept_turns || array(select turns[n] from unnest(picked.barren) n where n > laned);
-    barren := greatest(barren, (select turns[max(n)] from unnest(picked.barren) n));
-    fresh_seen := fresh_seen + greatest(picked.visited - laned, 0);
-    looked := coalesce(turns[picked.visited], looked);
-    wanted := wanted - cardinality(picked.ids);
-    lanes_left := lanes_left - cardinality(keys);
-    visited := visited + picked.visited;
-    one_by_one := picked.visited = cardinality(keys) and cardinality(keys) < cardinality(turns) or picked.mixed;
-  end loop;
-  if from_turn = 0 and cardinality(fresh_turns) < cardinality(fresh) then
-    fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
-    to_turn := fresh_turns[cardinality(fresh)];
-  end if;
-  kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
-  kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
-  again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
-  if served_lanes <> '{}' then
-    in_order := weighted and cardinality(served_lanes) <= lanes_max; -- some may have had more turns than those behind them
-    if in_order then
-      turns := array(select nextval('jobq.lane_turn_seq') from generate_series(1, cardinality(served_lanes)));
-    end if;
-    update jobq.lane x
-      set turn = case when in_order then turns[array_position(served_lanes, x.ctid)] else nextval('jobq.lane_turn_seq') end,
-        due = null, due_turn = null
-      where x.ctid = any(served_lanes);
-  end if;
-  if kept_places <> '{}' then
-    update jobq.lane x set due = null, due_turn = null where x.ctid = any(kept_places) and x.due is not null;
-  end if;
-  if served <> '{}' or kept <> '{}' then
-    insert into jobq.lane (queue, key, turn)
-      select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
-      union all
-      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
-  end if;
-  if due_key is not null then
-    update jobq.lane x set due = due_left, due_turn = null where x.queue = of_queue and x.key = due_key;
   end if;
   many := not one_by_one and not each_job;
   if each_job then
@@ -2847,232 +3185,27 @@ begin
     leases := array_fill(lease, array[cardinality(ids)]);
     slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
   end if;
-
   if one_by_one and wanted > 0 and to_turn > looked then
-    if not each_key then
-      lanes := (select count(*) from (
-        select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
-      if weighted then
-        turns_at_once := case when lanes = lanes_max or looked > from_turn then 'many' when from_turn = 0 then 'all' else 'one' end;
-        select w.weights, w.dues into all_weights, all_dues from jobq.lane_weights(of_queue, looked, to_turn, '{}', lanes_max) w where wanted > lanes;
-      end if;
-    end if;
-    unlocked := array(select x.key from jobq.lane x where shared and x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
-      order by x.turn limit lanes_max for update skip locked);
-    for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted,
-          x.rate_ready_at, x.rate_step_us, x.due, x.n,
-          case when weighted then (select w.weight from jobq.key_weight w where w.queue = of_queue and w.key = x.key limit 1) end as weight
-        from (
-          (select y.*, null::bigint as n from jobq.lane y
-            where not grouped and y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn and (not shared or y.key = any(unlocked))
-            order by y.turn
-            limit lanes_max)
-          union all
-          (select y.*, k.n from unnest(group_keys || group_keys) with ordinality as k(key, n)
-            cross join lateral (select l.* from jobq.lane l where l.queue = of_queue and l.key = k.key limit 1) y
-            where grouped
-            order by k.n)
-        ) x
-    loop
-      exit when wanted = 0 or walks_left = 0;
-      looked := lane.turn;
-      if grouped then
-        n_group := array_position(group_names, split_part(lane.key, q.key_separator, 1));
-        continue when lane.key = any(given_keys) or group_jobs[n_group] <= 0 and lane.n <= cardinality(group_keys);
-        own_weight := coalesce(lane.weight, 1);
-        own_due := least(lane.due, own_weight);
-        share := greatest(ceil((group_jobs[n_group] - group_dues[n_group])::float8 / group_weights[n_group]), 0)::integer; -- turns beyond its own
-        share := case when group_jobs[n_group] > 0 then least(own_due + own_weight * share, group_jobs[n_group], wanted) else least(own_due, wanted) end;
-        share := greatest(share, 1); -- where nothing was due
-        left_due := case when share < own_due then own_due - share else (own_weight - (share - own_due) % own_weight) % own_weight end;
-      elsif weighted then
-        own_weight := coalesce(lane.weight, 1);
-        own_due := least(lane.due, own_weight);
-        if all_dues is not null then -- and some have come since they were counted
-          all_weights := greatest(all_weights, own_weight);
-          all_dues := greatest(all_dues, own_due);
-        end if;
-        beyond := beyond or turns_at_once = 'all' and coalesce(wanted > all_dues, false);
-        begun := case when beyond then least(greatest(wanted - all_dues, 0) % all_weights, own_weight) else 0 end;
-        share := own_due + begun + own_weight * case
-          when coalesce(wanted <= all_dues, true) or turns_at_once = 'one' then 0
-          when turns_at_once = 'all' then (wanted - all_dues) / all_weights
-          else ceil(wanted::float8 / all_weights)::integer - 1 end;
-        share := least(share, wanted);
-        left_due := case when beyond then nullif(own_weight - begun, own_weight) else greatest(own_due - share, 0) end;
-        all_weights := all_weights - own_weight;
-        all_dues := all_dues - own_due;
-      else
-        share := ceil(wanted::float8 / greatest(lanes, 1));
-      end if;
-      if key_limit is not null then
-        select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
-          from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
-          cross join lateral (select x.ended_slots from jobq.lease x where x.id = g.lease limit 1) x -- the limit keeps it a lookup
-          cross join lateral (select g.lease, s.slot from unnest(g.slots) as s(slot) where s.slot <> all(x.ended_slots)) u;
-      else
-        lane.held_leases := '{}';
-        lane.held_slots := '{}';
-      end if;
-      free := key_limit - cardinality(lane.held_leases); -- null without a limit
-      if free < 0 then -- it was lowered
-        free := 0;
-      end if;
-      if key_step is null then
-        lane.rate_ready_at := null; -- an earlier rate's
-      else
-        lane.rate_ready_at := jobq.rate_ready_at(coalesce(lane.rate_ready_at, claimed), coalesce(lane.rate_step_us, key_step), key_step, key_burst, claimed);
-        rate_free := floor(key_burst - extract(epoch from lane.rate_ready_at - claimed) * 1000000 / key_step);
-      end if;
-      if q.key_order is not null and free > 0 and rate_free is distinct from 0 then
-        select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
-      else
-        place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
-        with found as materialized (
-          select c.id, c.place
-            from (
-              select p.ctid as place, p.kind
-                from jobq.pending p
-                where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
-                  and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
-                order by p.priority, p.position
-                limit walk_max
-            ) w
-            cross join lateral (
-              select x.id, x.ctid as place from jobq.pending x
-                where x.ctid = w.place and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
-                for update skip locked
-            ) c
-            where w.kind = any(kinds)
-            limit least(share, free, rate_free)
-        )
-        select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
-      end if;
-      taken := cardinality(found_ids);
-      if grouped and taken > 0 then
-        group_clock := greatest(group_clock, jobq.group_turn(lane.turn) + floor((taken - 1) / group_own_weights[n_group])::bigint);
-      end if;
-      if each_job then
-        new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
-        new_slots := array_fill(1::smallint, array[taken]);
-      else
-        new_leases := array_fill(lease, array[taken]);
-        new_slots := array(select (cardinality(ids) + i)::smallint from generate_series(1, taken) i);
-      end if;
-      ids := ids || found_ids;
-      places := places || found_places;
-      leases := leases || new_leases;
-      slots := slots || new_slots;
-      if key_limit is not null then
-        lane.held_leases := lane.held_leases || new_leases;
-        lane.held_slots := lane.held_slots || new_slots;
-      end if;
-      if q.key_order is not null and taken > 0 then
-        insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
-          on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
-      end if;
-      if q.key_order is null and taken < least(share, free, rate_free) then
-        select p.priority, p.position into stop
-          from jobq.pending p
-          where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
-            and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
-          order by p.priority, p.position
-          offset walk_max - 1 limit 1;
-        if stop.position is not null then
-          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(stop.priority, stop.position, place -> 2));
-          again := true;
-          walks_left := walks_left - 1;
-        elsif lane.looks ? kinds_id and lane.hinted > (place ->> 2)::bigint then
-          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
-          again := true;
-        else
-          lane.looks := lane.looks - kinds_id;
-        end if;
-        if (select count(*) from jsonb_object_keys(lane.looks)) > looks_max then
-          lane.looks := jsonb_build_object(kinds_id, lane.looks -> kinds_id);
-        end if;
-      end if;
-      if key_step is not null and taken > 0 then
-        lane.rate_ready_at := lane.rate_ready_at + taken * key_step * interval '1 us';
-        update jobq.lane x set rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst
-          where x.queue = of_queue and x.key = lane.key;
-      end if;
-      if key_step is not null and taken = rate_free and exists ( -- null would not keep it from being asked
-          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
-        update jobq.lane x
-          set turn = null, throttled_until = jobq.rate_again_at(lane.rate_ready_at, key_step, key_burst),
-            rate_ready_at = lane.rate_ready_at, rate_step_us = key_step, rate_burst = key_burst,
-            held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks, -- its turn is kept for it, as that of a full one
-            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
-          where x.queue = of_queue and x.key = lane.key;
-      elsif taken = free then
-        update jobq.lane x
-          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks,
-            due = case when taken = 0 then lane.due when own_due > taken then own_due - taken end,
-            due_turn = case when taken = 0 and lane.due is not null or own_due > taken and taken > 0 then lane.turn end
-          where x.queue = of_queue and x.key = lane.key;
-      elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
-          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
-        again := again or taken = share;
-        if taken > 0 then
-          update jobq.lane x
-            set turn = case
-                when taken = share and left_due is distinct from 0 and (not grouped or taken < own_due) then lane.turn
-                when grouped then nextval('jobq.lane_turn_seq') - (1::bigint << 51) -- it gets one of its group before lanes that became ready by a hint
-                else nextval('jobq.lane_turn_seq')
-              end,
-              due = case when left_due > 0 and taken = share then left_due end, due_turn = null,
-              held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
-            where x.queue = of_queue and x.key = lane.key;
-        else
-          barren := lane.turn;
-          barren_turns := barren_turns || lane.turn;
-          if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
-            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
-              where x.queue = of_queue and x.key = lane.key;
-          end if;
-        end if;
-      elsif lane.held_leases = '{}' and (lane.rate_ready_at > claimed) is not true then
-        delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
-        if q.key_order is not null then
-          -- One that somebody has just edited to run later waits, and keeps its key.
-          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key
-            and not exists (select from jobq.pending p where p.id = h.job_id);
-        end if;
-      else
-        update jobq.lane x set turn = null, due = null, due_turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
-          where x.queue = of_queue and x.key = lane.key;
-      end if;
-      wanted := wanted - taken;
-      lanes := lanes - 1;
-      if grouped then
-        given_keys := given_keys || lane.key;
-        given_turns := given_turns || lane.turn;
-        given_dues := given_dues || own_due;
-        given := given || taken;
-        group_jobs[n_group] := group_jobs[n_group] - taken;
-        group_dues[n_group] := group_dues[n_group] - own_due;
-        group_weights[n_group] := greatest(group_weights[n_group] - own_weight, 1);
-      end if;
-    end loop;
-    if grouped then
-      unseen := (select min(u.turn) from unnest(group_keys, group_turns) as u(key, turn) where u.turn > group_from and u.key <> all(given_keys));
-      barren := greatest((select max(b.turn) from unnest(barren_turns) as b(turn) where b.turn < unseen or unseen is null), from_turn);
-      looked := greatest(coalesce(unseen - 1, (select max(u.turn) from unnest(group_turns) as u(turn))), group_from);
-      perform jobq.lane_group_charge(of_queue, q.key_separator, weighted, group_clock, given_keys, given_turns, given_dues, given);
-    end if;
+    select e.* into one from jobq.lane_claim_each(of_queue, q, kinds, from_turn, to_turn, lanes_max, lanes, shared, weighted, turns_at_once, all_weights, all_dues,
+      new, with_plain, lease, cardinality(ids), each_job, claimed, wanted, looked, unserved) e;
+    wanted := one.wanted;
+    looked := one.looked;
+    unserved := one.unserved;
+    ids := ids || one.ids;
+    places := places || one.places;
+    leases := leases || one.leases;
+    slots := slots || one.slots;
+    again := again or one.again;
   end if;
   again := again or shared;
   more := again;
   if shared and wanted > 0 then
-    barren := 0; -- so that the pass begins anew: it may have passed by lanes
+    unserved := 0; -- so that the pass begins anew: it may have passed by lanes
   elsif exists (
       select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit 1) then
     more := true;
   else
-    barren := 0; -- the pass is over
+    unserved := 0; -- the pass is over
   end if;
   if key_step is not null then
     select greatest(ceil(extract(epoch from x.throttled_until - clock_timestamp()) * 1000), 1) into wait_ms
@@ -3081,12 +3214,12 @@ begin
       order by x.throttled_until limit 1;
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, counted::integer, wait_ms]::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, unserved, to_turn, again::integer, counted::integer, wait_ms]::text, true);
   if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
-      and (served <> '{}' or kept <> '{}' or exists (
+      and exists (
         select from unnest(readied) as r(key)
           cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key
-            and (x.turn is not null or key_limit is not null and x.throttled_until is not null) limit 1) x)) then
+            and (x.turn is not null or q.key_limit is not null and x.throttled_until is not null) limit 1) x) then
     perform jobq.wake('work', of_queue);
   end if;
   if many then
@@ -3125,9 +3258,9 @@ begin
         r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
 end $$;
 
--- lane_told says that jobs of these keys have ended, where the queue has a limit of its keys: see lane_hint. It wakes idle
--- workers where the transaction is not to claim itself.
-create function jobq.lane_told(of_queue text, keys text[], to_wake boolean) returns void
+-- lane_hints_add adds hints (lane_hint) for keys of which jobs have ended, if the queue has a limit of its keys. With to_wake it wakes idle
+-- workers: the transaction will not claim itself.
+create function jobq.lane_hints_add(of_queue text, keys text[], to_wake boolean) returns void
   language plpgsql
   as $$
 begin
@@ -3140,13 +3273,13 @@ begin
   end if;
 end $$;
 
--- lane_prune does for queues that nobody claims from what claims do for the others: it takes
--- hints away, and deletes lanes of which nothing waits or runs. Where it has found no lane for a day, each
--- time that it looked, it deletes the row '': workers then claim from the queue as from one that never had keys.
+-- lane_prune does for queues that nobody claims from what claims do for the others: it takes hints, and deletes lanes of which
+-- nothing waits or runs. If it has found no lane for a day, each time that it looked, it deletes the row '': then workers claim
+-- from the queue as from one that never had keys.
 --
--- Each call looks at the hints and lanes of one queue, row_count of each at most: at more of after_queue,
--- behind after_key and after_hint, or where after_key is '' at the next one. It returns where
--- it has ended, null for last_queue after the last one. A queue in which a claim has its turn is passed by.
+-- Each call looks at up to row_count hints and up to row_count lanes of one queue: of after_queue behind after_key and after_hint,
+-- or of the next queue if after_key is ''. It returns where it has ended; last_queue is null after the last queue. It skips a
+-- queue while a claim has its turn.
 -- Needs lane_pkey, lane_hint_pkey, paused_key_pkey, key_group_pkey, pending_claim_idx and lease_pkey only.
 create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
   returns table (last_queue text, last_key text, last_hint bigint)
@@ -3171,7 +3304,7 @@ begin
     return;
   end if;
   perform jobq.lane_pause(last_queue);
-  with eaten as (
+  with hints_taken as (
     delete from jobq.lane_hint h
       where h.queue = last_queue and h.id = any(array(
         select x.id from jobq.lane_hint x
@@ -3180,7 +3313,7 @@ begin
       returning h.id, h.key
   ), due as materialized (
     select e.key
-      from (select x.key from eaten x group by x.key) e
+      from (select x.key from hints_taken x group by x.key) e
       where (select p.key from jobq.paused_key p where p.queue = last_queue order by p.key limit 1) is null -- asked once
         or (select p.key from jobq.paused_key p where p.queue = last_queue and p.key = e.key limit 1) is null
   ), hinted as (
@@ -3193,7 +3326,7 @@ begin
       returning l.turn in (l.hinted, l.due_turn) as readied
   )
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
-    from (select count(*) as hints, max(e.id) as last from eaten e) e;
+    from (select count(*) as hints, max(e.id) as last from hints_taken e) e;
   if hints > 0 and not exists (select from jobq.lane x where x.queue = last_queue and x.key = '') then
     insert into jobq.lane (queue, key, unheld) values (last_queue, '', 0);
   end if;
@@ -3242,8 +3375,7 @@ begin
   return next;
 end $$;
 
--- lane_failed says whether a run has failed for good. It is planned with the run's lease, so that it locks one day of the
--- history only.
+-- lane_failed says whether a run has failed for good. It is planned anew for each lease, so that it locks only one day of the history.
 create function jobq.lane_failed(of_job bigint, of_lease bigint) returns boolean
   language plpgsql stable
   set plan_cache_mode = force_custom_plan set jit = off
@@ -3252,15 +3384,17 @@ begin
   return exists (select from jobq.run r where r.id = of_job and r.lease_id = of_lease and r.state = 'failed');
 end $$;
 
--- lane_next is the next job of a key that may run, of which none runs, in a queue with a key_order; no row when nothing of it waits.
+-- lane_next is the next job of a key that may run, in a queue with a key_order, when none of the key's jobs runs; no row if none
+-- waits.
 --
--- The jobs of a key run in the order of their line. One that has run and comes back gets another place there, at the tail
--- mostly. So the one that ran last is looked up by its id (lane_head): while it waits it is the next one, whatever its place. If
--- it waits for its retry, or for other jobs (step_await), the key has to wait for it, and waits says so: not with the order pass. With the order stop, one
--- that has failed for good stops its key until it is requeued or deleted.
+-- The jobs of a key run in the order of their line. A job that has run and comes back gets another place there, mostly at the end.
+-- So the job that ran last, the key's head, is found by its id (lane_head): while it waits it is the next one, whatever its place.
+-- waits says that the key has to wait for its head, because the head waits for its retry or for other jobs (step_await); with the
+-- order pass, the key does not wait. With the order stop, a head that has failed for good stops its key until it is requeued or
+-- deleted.
 --
--- Example: 7, 8 and 9 wait; 7 runs, and fails. It is the next one and waits for its retry: hold takes nothing until then,
--- pass takes 8. When 7 has failed for the last time, hold takes 8, and stop nothing.
+-- Example: 7, 8 and 9 wait. 7 runs, fails, and waits for its retry. Until then hold takes nothing, and pass takes 8. When 7 has
+-- failed for the last time, hold takes 8, and stop takes nothing.
 --
 -- Needs lane_head_pkey, pending_pkey, pending_claim_idx and run_id_idx only.
 create function jobq.lane_next(of_queue text, of_key text, of_order text)
@@ -3293,9 +3427,11 @@ begin
     limit 1;
 end $$;
 
--- lane_work says whether a queue has a job of these kinds, and of a key, that could run now or when another one has ended that runs: not
--- one whose key is paused and, with a key_order, not one that waits for the retry of its key's head, or that a failed one stops. It looks at
--- 1,000 keys; of more it takes that to be so, without an order only if one of them has a job of these kinds. Needs pending_claim_idx, pending_pkey, paused_key_pkey, and what lane_next needs.
+-- lane_work says whether a queue has a job of these kinds, with a key, that could run now or after the end of a running one. A job
+-- does not count if its key is paused or, with a key_order, if the key waits for the retry of its head or is stopped by a failed
+-- one. It looks at 1,000 keys. If there are more, the answer is true with a key_order; without one, it is true if a further key
+-- has a job of these kinds.
+-- Needs pending_claim_idx, pending_pkey, paused_key_pkey, and what lane_next needs.
 create function jobq.lane_work(of_queue text, of_order text, kinds text[]) returns boolean
   language plpgsql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -3332,8 +3468,8 @@ begin
   return true;
 end $$;
 
--- lane_next_lock locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
--- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
+-- lane_next_lock locks the next job of a key for lane_claim_each, if it is of these kinds and nobody else has locked it. free is 0 if
+-- the key has to wait for its head, which waits for its retry or has failed. The caller has the queue's turn.
 create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
   returns table (free integer, ids bigint[], places tid[])
   language plpgsql
@@ -3359,7 +3495,7 @@ create function jobq.lane_freed(of_queue text, of_key text) returns void
   as $$
 begin
   if of_key <> '' then
-    perform jobq.lane_told(of_queue, array[of_key], true);
+    perform jobq.lane_hints_add(of_queue, array[of_key], true);
   end if;
 end $$;
 
@@ -3417,7 +3553,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_eat, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

@@ -657,7 +657,7 @@ end $$;
 
 -- act_key pauses or resumes a partition key of a queue. It returns the audit row's id, or null when the key was paused, or not paused,
 -- already; and whether a job of the key is in the line now. What runs goes on. A key of which nobody knows yet can be paused: its first job then
--- waits. Claims hear of it by a hint, and so does it hold up none and wait for none: see lane_pause and lane_eat.
+-- waits. Claims hear of it by a hint, and so does it hold up none and wait for none: see lane_pause and lane_hints_take.
 create function jobq.act_key(actor text, action text, queue text, key text, note text)
   returns table (audit bigint, has_jobs boolean)
   language plpgsql

@@ -275,7 +275,7 @@ begin
       returning r.queue, r.partition_key
   )
   select array_agg(a.queue), array_agg(a.partition_key) into was_queues, was_keys from added a where a.partition_key is not null;
-  perform jobq.lane_told(k.queue, array_agg(distinct k.key), true) from unnest(was_queues, was_keys) as k(queue, key) group by k.queue;
+  perform jobq.lane_hints_add(k.queue, array_agg(distinct k.key), true) from unnest(was_queues, was_keys) as k(queue, key) group by k.queue;
   if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
     perform jobq.waiters_wake(jobs); -- a hint, which those that were not cancelled may have as well
   end if;

@@ -187,9 +187,9 @@ select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[
     (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
 
--- LaneTold comes with ends of jobs that have partition keys: see lane_told.
--- name: LaneTold :exec
-select jobq.lane_told(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);
+-- LaneHintsAdd comes with ends of jobs that have partition keys: see lane_hints_add.
+-- name: LaneHintsAdd :exec
+select jobq.lane_hints_add(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);
 
 -- LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
 -- where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.

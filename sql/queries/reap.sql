@@ -165,7 +165,7 @@ with stale as materialized (
     where l.partition_key is not null
     group by l.queue
 ), keyed as (
-  select jobq.lane_told(k.queue, k.keys, true) from keys k
+  select jobq.lane_hints_add(k.queue, k.keys, true) from keys k
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first.
   select jobq.wake('head', q.queue)
