@@ -1,31 +1,35 @@
--- What happens by itself when a row enters a stage, whoever writes it: a Go
+-- Triggers: what happens when a job comes into a table, whoever writes it: a Go
 -- client, the worker, or a plain INSERT from any language.
 set local lock_timeout = '5s';
 
--- The name of a NOTIFY channel. The hash keeps two schemas of one database
--- apart and every name below 64 bytes, whatever the schema is called. In Go:
--- db.Channel. Topics and payloads: work and head, see wake; taken, see
--- worker/internal/waking; due, the epoch in seconds of the earliest new run_at; cancel,
--- a job id; drain, a worker id; room and settings, the name of a queue; watch and schedule, nothing; event, the id of a digest; ended,
--- see waiters_wake. Any role can
--- send and hear all of it: a payload is a hint, and nothing that is to be kept from
--- producers but for the names of queues.
+-- channel is the name of a NOTIFY channel. The hash makes it differ between two schemas of one database, and keeps it below 64
+-- bytes, whatever the schema is called. db.Channel is the same in Go.
+--
+--   work, head         the name of a queue (wake)
+--   taken              which notifications of a queue are answered (worker/internal/waking)
+--   due                when the earliest new job becomes due, in seconds since 1970
+--   cancel             the id of a job
+--   drain              the id of a worker
+--   room, settings     the name of a queue
+--   event              the id of a digest (006)
+--   ended              ids of jobs (waiters_wake)
+--   watch, schedule    nothing
+--
+-- Any role can send and hear all of these. So a payload is only a hint, and holds nothing secret but the names of queues.
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
 
--- wake tells workers that a queue has available jobs (work), or some at places
--- where they have looked already (head). The transaction's id tells one notification
--- from another: a worker that has claimed after one and left nothing says so to the
--- others; see worker/internal/waking.
+-- wake tells workers that a queue has available jobs (work), or that it has some at places where workers have already looked
+-- (head). The payload has the transaction's id, which tells notifications apart: a worker that has claimed after one, and left
+-- nothing, says so to the others (worker/internal/waking).
 create function jobq.wake(topic text, queue text) returns void
   language sql
   as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;
 
--- unique_key_take reserves (kind, key) for the job and returns its holder:
--- the job itself, or the one that has it already, which is unfinished, or has ended
--- and keeps it for a time. A job that takes it keeps it at least until then. It waits for a
--- transaction that is about to take or give up the same key.
+-- unique_key_take reserves (kind, key) for a job and returns the job that holds it: this one, or another one that is unfinished,
+-- or that has ended and keeps the key for a time. A job that takes the key keeps it at least until then. It waits for a
+-- transaction that is about to take or release the same key.
 create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz default null) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -69,8 +73,7 @@ begin
     format('unfinished job %s', holder)));
 end $$;
 
--- unique_key_drop gives up the key of a job that is over, or that was not added after all; it stays
--- until its time has come, if it has one.
+-- unique_key_drop releases the key of a job that has ended, or that was not added after all. A key with a time of its own stays until then.
 create function jobq.unique_key_drop(of_kind text, of_key text, of_job bigint) returns void
   language plpgsql
   as $$
@@ -120,20 +123,20 @@ create trigger pending_before_insert before insert on jobq.pending
   for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from '' or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
--- Wakes workers of the queues that have new available jobs: one NOTIFY per
--- queue and transaction at most, because PostgreSQL folds equal ones of a
--- transaction. Whether somebody waits is asked in the trigger's WHEN, with the
--- rights of whoever inserts: a function that is called costs more than the row.
+-- pending_wake wakes workers of the queues that have new available jobs: with one NOTIFY per
+-- queue and transaction at most, because PostgreSQL drops equal ones of a
+-- transaction. The trigger's WHEN looks whether somebody waits, with the
+-- rights of the role that inserts: to call a function costs more than the row.
 --
--- NOTIFY makes all commits of a database queue up for one lock, so workers are
--- notified only while one says that it waits. That loses no wake-up:
--- - a worker says so (1), has a transaction with a younger id end, so that a
+-- NOTIFY makes all commits of a database wait for one lock, so workers are
+-- notified only while one says that it waits. No wake-up is lost:
+-- - a worker says that it waits (1), lets a transaction with a younger id end, so that a
 --   snapshot lists all older ones, looks which of them are open (2), and claims (3);
 -- - an insert gets its transaction's id, looks here whether somebody waits (4),
 --   and commits (5).
--- If (4) sees (1), it notifies. Else (4) came before (1), and so the insert's
--- transaction had its id, and was open at (2) or had ended before it: either
--- (3) finds the job, or the worker goes on claiming until all that it saw at
+-- If (4) sees (1), it notifies. Otherwise (4) came before (1). Then the insert's
+-- transaction had its id already, and was open at (2) or had ended before: either
+-- (3) finds the job, or the worker goes on claiming until all transactions that it saw at
 -- (2) have ended. internal/db has the interleavings as a test.
 create function jobq.pending_wake() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -152,8 +155,8 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Idle workers
--- that do not know yet that the queue has keys are told to look at its settings.
+-- lane_come adds hints (lane_hint) for keys of which a job became available or has ended. It tells idle workers that do not know
+-- yet that the queue has keys to read its settings.
 create function jobq.lane_come(of_queue text, keys text[]) returns void
   language plpgsql
   as $$
@@ -165,9 +168,9 @@ begin
   end if;
 end $$;
 
--- Tells the janitor of the earliest of the jobs that become due, and claims of keys that have
--- come. Called only in transactions in which pending_before_insert has seen one of these. One trigger
--- for both: each insert of a single job pays a few microseconds for every trigger with a WHEN.
+-- pending_after_insert tells the janitor when the earliest of the new jobs becomes due, and adds hints for claims of keys. It is
+-- called only in transactions in which pending_before_insert has seen such a job. It is one trigger for both, because each insert
+-- of a single job pays a few microseconds for every trigger with a WHEN.
 create function jobq.pending_after_insert() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -192,7 +195,8 @@ create trigger pending_after_insert after insert on jobq.pending
   for each statement when (current_setting('jobq_pending.marked', true) = 'on')
   execute function jobq.pending_after_insert();
 
--- A job with a key may also come into the line later, or go to another queue, and then holds its key in the old one no more.
+-- pending_after_update adds the same hints when a job with a key becomes available later, or goes to another queue, where it no
+-- longer holds its key in the old one.
 create function jobq.pending_after_update() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -211,7 +215,7 @@ create trigger pending_after_update after update on jobq.pending
     and (old.queue <> new.queue or new.position is not null and (old.position is null or old.partition_key <> new.partition_key)))
   execute function jobq.pending_after_update();
 
--- A job that is over gives up its unique key. Such a job always ends on its own row.
+-- run_unique_key_drop releases the unique key of a job that has ended. Such a job always ends on its own row.
 create function jobq.run_unique_key_drop() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$

@@ -19,7 +19,7 @@ create unlogged table jobq.digest (
   constraint "digest must be at most 8000 bytes" check (octet_length(digest) <= 8000)
 );
 
--- tell adds a digest, forgets earlier ones of the caller's, and returns the id.
+-- tell adds a digest, deletes earlier ones of the caller, and returns the id.
 create function jobq.tell(digest text, forget bigint[]) returns bigint
   language plpgsql
   as $$
@@ -32,10 +32,9 @@ begin
   return told;
 end $$;
 
--- watch renews a watcher's lease and forgets those that have run out, and what
--- workers have told that have ended since. Of a new
--- watcher it tells workers at once, which then look into this table; they would
--- otherwise do so with their next heartbeat.
+-- watch renews a watcher's lease. It deletes the leases that have run out, and the digests of workers that have ended since. If the
+-- watcher is new, it notifies workers at once, so that they read this table; otherwise they would
+-- do so with their next heartbeat.
 create function jobq.watch(id text, lease interval) returns void
   language plpgsql
   as $$

@@ -1,18 +1,19 @@
--- What programs say of their own runs, in transactions of their own, so that an effect
--- and the end of its job are stored together or not at all: see docs/complete.md. Each
+-- Functions with which a program reports about its own run, in a transaction of its own: so an effect
+-- and the end of its job are stored together or not at all (docs/complete.md). Each
 -- call is fenced as the worker's own statements are (sql/queries/finish.sql). The token
--- names the lease, when it was claimed, since a lease's id may come again after a
--- failover, and the job's slot in it: a token mixed up with that of a job of the same
--- claim must not end that one, whose worker would store its plain end all the same.
--- None of these writes the lease, which the worker goes on extending and tells of the
--- end when the program has ended; a row of run is locked until the transaction ends.
+-- names three things. The lease. When it was claimed, since a lease's id may come again after a
+-- failover. And the job's slot in it: with the token of another job of the same
+-- claim, a program could otherwise end that job, and its worker would then store the job's plain end as well.
+--
+-- None of these functions writes the lease. The worker goes on extending it, and stores the
+-- end there when the program has ended. The row of run is locked until the transaction ends.
 set local lock_timeout = '5s';
 
 -- run_held locks the row of the run with the token, and returns its lease. It waits for
--- a row that somebody has locked, and raises when the run is over or its lease is lost.
--- The lock is one that RunProgress passes by: it would else wait for the row of
--- progress, and with it the reports of all other runs. The plan is made for the
--- token, and so locks the run's own day of the history alone.
+-- a row that somebody has locked. It raises an error if the run has ended or its lease is lost.
+-- RunProgress skips a row with this lock: otherwise it would wait for the row of
+-- progress, and the reports of all other runs with it. The plan is made for this
+-- token, so it locks only the run's own day of the history.
 -- Needs run_id_idx and lease_pkey only.
 create function jobq.run_held(of_job bigint, run_token text) returns table (lease_id bigint, claimed_at timestamptz, owner text)
   language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
@@ -40,10 +41,10 @@ begin
   return next;
 end $$;
 
--- run_close ends a run as RunEnd does, which says what becomes of each outcome, and
--- returns where the job went. Each end leaves an attempt: the worker knows by it that
--- the run has ended so, and adds what the program has written (AttemptKeep). With waits,
--- the job waits for others then, for which the caller has added dependencies.
+-- run_close ends a run as RunEnd does, which explains each outcome, and
+-- returns the job's new state. Each end leaves an attempt: from it the worker learns
+-- how the run has ended, and adds what the program has written (AttemptKeep). With waits,
+-- the job then waits for others, for which the caller has added dependencies.
 -- Needs run_id_idx and progress_pkey only.
 create function jobq.run_close(of_job bigint, run_token text, outcome jobq.attempt_outcome, error text, delay interval, final boolean, result jsonb,
     waits boolean default null)
@@ -131,9 +132,8 @@ begin
   perform jobq.run_close(job_id, token, 'completed', null, null, false, result);
 end $$;
 
--- fail ends a run as a failed attempt. The job runs again after its backoff, or the
--- delay given, unless this was its last attempt, or it is final. It returns where the
--- job went.
+-- fail ends a run as a failed attempt, and returns the job's new state. The job runs again after its backoff, or after the
+-- given delay, unless this was its last attempt, or final is true.
 create function jobq.fail(job_id bigint, token text, error text, delay interval default null, final boolean default false) returns jobq.job_state
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -142,8 +142,8 @@ begin
   return jobq.run_close(job_id, token, 'failed', coalesce(nullif(error, ''), 'the handler gave no reason'), delay, coalesce(final, false), null);
 end $$;
 
--- snooze has the job run again after the delay, or at the time, without using an
--- attempt. It returns where the job went.
+-- snooze makes the job run again after a delay, or at a time, without using an
+-- attempt. It returns the job's new state.
 create function jobq.snooze(job_id bigint, token text, delay interval default null, until timestamptz default null) returns jobq.job_state
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -156,8 +156,7 @@ begin
   return jobq.run_close(job_id, token, 'snoozed', null, delay, false, null);
 end $$;
 
--- progress says how far a run is; null keeps what was said before. It does not extend
--- the lease: a worker that was not told would stop the program all the same.
+-- progress reports how far a run is; null keeps what was reported before. It does not extend the lease: only the worker does.
 create function jobq.progress(job_id bigint, token text, percent double precision default null, stage text default null, message text default null)
   returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -178,9 +177,9 @@ begin
         checkpoint = case when p.lease_id = excluded.lease_id then p.checkpoint end;
 end $$;
 
--- checkpoint stores what the next run of the job begins with. It goes to the row of
--- run, which a reaper that looked before then does not take. RunCheckpoint writes
--- the lease for that, and so keeps it from being extended until the transaction ends.
+-- checkpoint stores what the next run of the job begins with. It writes the row of
+-- run, and a reaper that looked before then does not take that run. RunCheckpoint writes
+-- the lease instead, which would keep it from being extended until the transaction ends.
 create function jobq.checkpoint(job_id bigint, token text, content jsonb) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
