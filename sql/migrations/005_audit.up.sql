@@ -50,11 +50,9 @@ create table jobq.audit_job (
 );
 create index audit_job_job_id_idx on jobq.audit_job (job_id, audit_id);
 
--- job_lock locks a job's row and returns it with the stage and the state that
--- it is in: with everything that belongs to it (whole), of its attempts the latest
--- 100, and with key_until where its unique key is kept for a time; or else without what only
--- a delete would lose. Null when there is no such job.
--- A job that runs may end with its lease all the same, which is not locked.
+-- job_lock locks a job's row and returns it, with its table and state; null if there is no such job. With whole, it returns
+-- everything that belongs to the job: of its attempts the latest 100, and key_until if its unique key is kept for a time. Without,
+-- it leaves out what only a delete would lose. A running job may still end with its lease, which is not locked.
 create function jobq.job_lock(job_id bigint, whole boolean) returns jsonb
   language plpgsql
   as $$
@@ -119,12 +117,12 @@ begin
   return begun;
 end $$;
 
--- audit_prune forgets what people did more than 90 days ago, the earliest first:
--- an action goes when all its jobs have gone. It deletes about row_count rows, and
--- returns how many it has deleted, 0 when nothing is left to forget. Where an
--- action had more jobs, it returns the action and its last job deleted, where the
--- next call goes on: else it would walk through a million deleted ones each time.
--- It runs as the owner: the janitor of a worker has no other rights on the audit.
+-- audit_prune deletes actions of more than 90 days ago, the earliest first. An action
+-- is deleted after all its jobs. It deletes about row_count rows, and
+-- returns how many it has deleted; 0 if nothing is left. If an
+-- action had more jobs, it returns the action and the last job deleted, where the
+-- next call goes on: otherwise it would read a million deleted rows each time.
+-- It runs with its owner's rights, because the janitor of a worker has no other rights on the audit.
 create function jobq.audit_prune(after_audit bigint, after_job bigint, row_count integer)
   returns table (deleted bigint, last_audit bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -158,8 +156,8 @@ begin
 end $$;
 
 -- audit_begin_many is audit_begin for an action by filter, which takes many
--- calls of act: it fixes which jobs are meant, so that later ones are not. Those
--- of a moment before, when somebody counted them, have its snapshot_at and id_max.
+-- calls of act. It fixes which jobs are meant, so that jobs added later are not. If somebody counted the jobs
+-- before, snapshot_at and id_max are those of the count.
 create function jobq.audit_begin_many(
   actor text, action text, target text, change jsonb,
   snapshot_at timestamptz default null, id_max bigint default null, done_max integer default null
@@ -177,8 +175,8 @@ begin
   return begun;
 end $$;
 
--- audit_resume makes an action by filter go on that was stopped, and notes who
--- did. An action that has come to its end, or was undone, does not go on.
+-- audit_resume continues an action by filter that was stopped, and notes who
+-- did so. An action that is complete, or was undone, cannot be continued.
 create function jobq.audit_resume(actor text, audit_id bigint) returns void
   language plpgsql
   as $$
@@ -198,14 +196,14 @@ begin
   update jobq.audit a set note = format('resumed by %s', audit_resume.actor) where a.id = audit_resume.audit_id;
 end $$;
 
--- job_edit changes a job that waits: the columns that `change` names. What
--- `seen` names must still be as it says. It returns the values of the columns
--- before and after, or null when they are so already.
+-- job_edit changes a waiting job: the columns that are named in change. The columns named in
+-- seen must still have the values given there. It returns the values of the columns
+-- before and after, or null if they have the new values already.
 --
--- An available job keeps its place in the line, unless it gets another queue or
--- priority: workers may have looked beyond its old place there, so it goes to
--- the tail, as whatever becomes available does. It keeps its unique key, which
--- is of its kind, and an edit leaves that alone. Args change between the row
+-- An available job keeps its place in the line, unless its queue or
+-- priority changes: workers may have looked beyond its old place in the new line, so it goes to
+-- the end, like every job that becomes available. It keeps its unique key, which
+-- belongs to its kind, and an edit does not change the kind. Args move between the row
 -- and the payload table as they grow and shrink.
 create function jobq.job_edit(job_id bigint, change jsonb, seen jsonb) returns jsonb
   language plpgsql
@@ -287,8 +285,8 @@ begin
     'after', (select jsonb_object_agg(w.key, w.value) from jsonb_each(wanted) w where change ? w.key));
 end $$;
 
--- plain_args_refuse refuses to put plain args in place of encrypted ones, which whoever has no keys
--- would do unnoticed. An undo may.
+-- plain_args_refuse raises an error for an edit that replaces encrypted args by plain ones: somebody without the keys would do that
+-- without noticing. An undo may do it.
 create function jobq.plain_args_refuse(before jsonb, after jsonb) returns void
   language plpgsql
   as $$
@@ -299,7 +297,7 @@ begin
   end if;
 end $$;
 
--- change_problem says what is wrong with what an edit or a clone is to change, or null.
+-- change_problem says what is wrong with the change of an edit or a clone; null if nothing is.
 create function jobq.change_problem(change jsonb, names text[]) returns text
   language plpgsql stable
   as $$
@@ -315,7 +313,7 @@ begin
   end;
 end $$;
 
--- act_problem says which argument of act is beyond its limit, or null.
+-- act_problem says which argument of act is beyond its limit; null if none is.
 create function jobq.act_problem(action text, ids bigint[], audit_id bigint, change jsonb) returns text
   language sql stable
   return case
@@ -328,16 +326,16 @@ create function jobq.act_problem(action text, ids bigint[], audit_id bigint, cha
       jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
   end;
 
--- act requeues, cancels, deletes or edits jobs in the name of an actor, in id
--- order, and records it under the audit row given, or under a new one. Where
+-- act requeues, cancels, deletes or edits jobs in the name of an actor, in the order of their
+-- ids, and records it under the given row of the audit, or under a new one. If
 -- expected has a text, such as 'failed/7', the job must be in that state with
--- that lease token, or it is left alone; and what an edit changes must be as
--- seen says. It answers for each job with the states before and after, whether
--- it was changed, and why not, with one of the codes of docs/sql.md. A call is
--- about 1000 jobs at most.
+-- that lease token; otherwise it stays as it is. For an edit, the changed columns must have the values in
+-- seen. It returns for each job the states before and after, whether
+-- it was changed, and if not, why, with one of the codes of docs/sql.md. A call takes
+-- 1,000 jobs at most.
 --
--- It takes the unique keys of those to requeue before it locks any of the jobs:
--- see unique_keys_take. A key that was taken in vain is given up at the end.
+-- It takes the unique keys of the jobs to requeue before it locks any job
+-- (unique_keys_take). Keys of jobs that were not requeued are released at the end.
 create function jobq.act(
   actor text, action text, ids bigint[], expected text[], seen jsonb[], target text, audit_id bigint, change jsonb
 ) returns table (
@@ -457,10 +455,10 @@ begin
   perform jobq.wake('head', h.queue) from unnest(held) as h(queue); -- whoever looked meanwhile passed those by
 end $$;
 
--- act_clone adds a job that is made as another one was, in whatever state that
--- is, but for what change sets. It is a new job: without attempts, checkpoint
--- and unique key, and due now unless change says when. The audit has the new
--- job's id. Null when there is no such job; args that are gone must be given.
+-- act_clone adds a copy of another job, in whatever state that
+-- is, with the columns in change replaced. The copy is a new job: it has no attempts, no checkpoint
+-- and no unique key, and is due now unless change says when. The audit has the new
+-- job's id. It returns null if there is no such job. If the args of the other job are gone, change must have args.
 create function jobq.act_clone(actor text, job_id bigint, change jsonb)
   returns table (audit bigint, clone_id bigint, clone_state text)
   language plpgsql
@@ -501,9 +499,9 @@ begin
   return next;
 end $$;
 
--- act_drain asks a worker to take no new work, and to leave when what it runs
--- has ended. The worker hears of it at once, or with its next heartbeat. It
--- returns the audit row's id, or 0 when the worker drains already, or null when
+-- act_drain asks a worker to claim no more jobs, and to end when its running jobs
+-- have ended. The worker learns of it at once, or with its next heartbeat. It
+-- returns the id of the audit row, 0 if the worker drains already, or null if
 -- there is no such worker.
 create function jobq.act_drain(actor text, worker text) returns bigint
   language plpgsql
@@ -524,16 +522,17 @@ end $$;
 -- Finding the sums of one queue, for queue_known.
 create index stat_queue_idx on jobq.stat (queue, minute);
 
--- queue_known says whether there is a sign of a queue of that name: settings, a
--- job that waits or runs, a worker that serves it, or a job that ended within the
--- 30 days for which stat is kept. It looks at what is quickest to find first, and
--- goes on only while it has found nothing: each look is a statement of its own,
--- so that a busy or locked table further down does not matter to a queue that is
--- in use. Where no index has the queue, it looks at the first 10,000 rows: the
--- scheduled jobs that are due next, the oldest that wait for others, and the sums that are not rolled up yet; of
--- the jobs that failed or were cancelled, at the latest 1,000. The orders are for
--- the planner, which would else read the whole table where it expects to
--- find the queue soon; and the settings, since it would else sort all where it expects few.
+-- queue_known says whether a queue of that name is known: by settings, a waiting or running
+-- job, a worker that serves it, or a job that ended within the
+-- 30 days for which stat is kept. It looks first where it is quickest, and
+-- stops at the first sign. Each look is a statement of its own, so
+-- a locked table does not matter to a queue that was found before.
+--
+-- Where no index has the queue, it reads 10,000 rows at most: of the
+-- scheduled jobs those that are due next, of the jobs that wait for others the oldest, and sums that are not rolled up yet. Of
+-- jobs that failed or were cancelled, it reads the latest 1,000. The orders are for
+-- the planner. Without them it would read the whole table where it expects to
+-- find the queue soon, and sort all settings where it expects few.
 create function jobq.queue_known(queue text) returns boolean
   language plpgsql stable set enable_sort = off set enable_bitmapscan = off set jit = off
   as $$
@@ -568,7 +567,7 @@ begin
         where ended.queue = queue_known.queue);
 end $$;
 
--- act_queue pauses or resumes a queue. It returns the audit row's id, null when
+-- act_queue pauses or resumes a queue. It returns the id of the audit row, null if
 -- the queue was paused, or not paused, already; and whether the queue was known
 -- before. A queue that nobody knows yet can be paused: its first job then waits.
 create function jobq.act_queue(actor text, action text, queue text, note text)
@@ -613,9 +612,9 @@ begin
   return next;
 end $$;
 
--- act_kind pauses or resumes a kind, in all queues. It returns the audit row's id, or
--- null when the kind was paused, or not paused, already. What runs goes on. A kind that
--- goes on has crashed no workers yet.
+-- act_kind pauses or resumes a kind, in all queues. It returns the id of the audit row, or
+-- null if the kind was paused, or not paused, already. Running jobs are not affected. To resume a kind
+-- also sets its number of crashes to 0.
 create function jobq.act_kind(actor text, action text, kind text, note text) returns bigint
   language plpgsql
   as $$
@@ -655,9 +654,10 @@ begin
   return audit;
 end $$;
 
--- act_key pauses or resumes a partition key of a queue. It returns the audit row's id, or null when the key was paused, or not paused,
--- already; and whether a job of the key is in the line now. What runs goes on. A key of which nobody knows yet can be paused: its first job then
--- waits. Claims hear of it by a hint, and so does it hold up none and wait for none: see lane_pause and lane_hints_take.
+-- act_key pauses or resumes a partition key of a queue. It returns the id of the audit row, or null if the key was paused, or not
+-- paused, already; and whether a job of the key is available now. Running jobs are not affected. A key that nobody knows yet can
+-- be paused: its first job then waits. It adds a hint for claims (lane_pause and lane_hints_take), so it does not wait for claims,
+-- and they do not wait for it.
 create function jobq.act_key(actor text, action text, queue text, key text, note text)
   returns table (audit bigint, has_jobs boolean)
   language plpgsql
@@ -703,9 +703,9 @@ begin
   return next;
 end $$;
 
--- act_key_weight gives a partition key of a queue a weight, from the next claim on; 1 is that of a key which has none. It
--- returns the audit row's id, or null when that was its weight; and whether a job of the key is in the line now. A key of which nobody
--- knows yet can have one.
+-- act_key_weight sets the weight of a partition key of a queue, from the next claim on; 1 is the weight of a key for which none
+-- was set. It returns the id of the audit row, or null if the key has this weight already; and whether a job of the key is
+-- available now. A key that nobody knows yet can have a weight.
 create function jobq.act_key_weight(actor text, queue text, key text, weight integer, note text)
   returns table (audit bigint, has_jobs boolean)
   language plpgsql
@@ -751,13 +751,11 @@ begin
   return next;
 end $$;
 
--- kinds_crashed takes into account that runs of these kinds were lost, since their
--- workers stopped responding: the run of kinds[i] was claimed at claimed[i]. A kind that
--- has crashed workers quarantine_crashes times in a row is paused, and returned.
+-- kinds_crashed counts crashes: runs of these kinds were lost because their workers stopped responding. The run of kinds[i] was
+-- claimed at claimed[i]. If a kind has crashed workers quarantine_crashes times in a row, it is paused, and returned.
 --
--- A crash follows another if its run was claimed after that one was found. In a row
--- are those between which no run of the kind has ended in another way. With
--- quarantine_crashes = 3, and a lease of one minute:
+-- A crash is the next one of the row if its run was claimed after the crash before was found. A row ends when any run of the kind
+-- ends in another way. With quarantine_crashes = 3, and a lease of one minute:
 --
 --   12:00  workers A and B are killed while both run Encode and Send
 --   12:01  both are found: one crash of each kind
@@ -766,17 +764,16 @@ end $$;
 --   12:04  D claims Encode and Send, and dies at once: the second of Send is the first again
 --   12:05  found: the third of Encode, which is paused
 --
--- So machines that fail together, or a deployment that kills its workers, are one crash
--- of each kind. What has ended is known by the minute: an end in the minute of
--- a crash counts as later, so that a kind that runs often is paused up to a minute
--- later. A run may have been claimed and not yet begun when its worker died: an
--- innocent kind can share the crashes of another. Therefore a call pauses one kind at
--- most, the one with the most crashes, and the others go on as soon as one of
+-- So machines that fail together, or a deployment that kills its workers, count as one crash of each kind.
+--
+-- Ends are known by the minute: an end in the minute of a crash counts as later, so a kind that runs often is paused up to a
+-- minute later. A run may have been claimed but not begun when its worker died, so a kind can get crashes that another kind
+-- caused. Therefore a call pauses one kind at most, the one with the most crashes. The others start again at 0 as soon as one of
 -- their runs ends. A crash more than a day ago does not count.
 --
--- It runs as the owner: a worker has no other right to pause. It waits for nobody
--- longer than a second, since recovery goes on after it. Needs stat_pkey: the planner would rather read all of stat, from its oldest row on,
--- and that of PostgreSQL 18 by another index: so there is an order, and no sort.
+-- It runs with its owner's rights, because a worker has no other right to pause. It waits for a lock for a second at most, since
+-- recovery goes on after it. Needs stat_pkey: the planner would read all of stat, from its oldest row on, and that of PostgreSQL
+-- 18 by another index. So there is an order, and no sort.
 create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text) returns table (kind text, crashes integer)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' set enable_seqscan = off set enable_sort = off set jit = off
   as $$
@@ -827,8 +824,8 @@ begin
   return next;
 end $$;
 
--- act_settings changes the settings of the schema that are not null; a failed_retention of 0 gives back its default, which is
--- to be as finished_retention. It returns the audit row's id, or null when they are so already.
+-- act_settings changes the settings of the schema that are not null. A failed_retention of 0 means the default, which is
+-- that of finished_retention. It returns the id of the audit row, or null if nothing changes.
 create function jobq.act_settings(
     actor text, finished_retention interval, quarantine_crashes integer default null, note text default null,
     keep_until_exported boolean default null, exported_before date default null, failed_retention interval default null)
@@ -892,11 +889,10 @@ begin
   return begun;
 end $$;
 
--- act_queue_set changes settings of a queue: the members of the change, which are
--- named as the columns of jobq.queue. A lease without an extend_every that fits puts
--- extend_every back to null, a third of the lease; a key_order without a key_limit gets one of 1. It returns the audit row's id, or
--- null when the settings are so already. The queue need not be known, and gets its
--- row when a setting differs from its default.
+-- act_queue_set changes settings of a queue: the members of change, which have the names of columns of jobq.queue. If a new lease
+-- does not fit extend_every, extend_every becomes null, which means a third of the lease. A key_order without a key_limit sets a
+-- key_limit of 1. It returns the id of the audit row, or null if nothing changes. The queue need not be known; it gets its row
+-- when a setting differs from its default.
 create function jobq.act_queue_set(actor text, queue text, change jsonb, note text default null) returns bigint
   language plpgsql
   as $$
@@ -978,9 +974,8 @@ begin
   return begun;
 end $$;
 
--- export_first is the first day that has something to be exported and may be exported next:
--- all before it were, or have nothing. Null when there is none. Needs run_default_place_idx
--- and attempt_default_finished_at_idx.
+-- export_first is the next day to be exported: all days before it were exported, or have nothing to export. Null if there is none.
+-- Needs run_default_place_idx and attempt_default_finished_at_idx.
 create function jobq.export_first() returns date
   language sql stable
   as $$
@@ -994,17 +989,17 @@ create function jobq.export_first() returns date
       from jobq.setting s
   $$;
 
--- export_begin notes that an export of a day begins, and returns when: export_end asks for
--- it. It refuses a day to which something can still be added:
+-- export_begin notes that the export of a day begins, and returns when: export_end asks for
+-- it. It raises an error if something can still be added to the day:
 --
 --   12 Nov 00:05  the 11th is not over for long enough: some transaction may still write
 --   12 Nov 00:30  a job that was claimed on the 11th runs: its lease is held
 --   12 Nov 01:00  nothing runs; the lock on the day proves that no transaction writes
 --
--- From then on, rows leave the day, when jobs are requeued or deleted, and come only by an
--- undo, which export_again makes known. The lock is held for this transaction alone. It is
--- waited for 100 ms at most, since who ends jobs waits behind it, and tried 50 times: vacuum
--- keeps it away as well.
+-- From then on, rows leave the day when jobs are requeued or deleted, and come back only by an
+-- undo, which calls export_again. The lock is held for this transaction only. It is
+-- tried 50 times, and waited for 100 ms each time, since ends of jobs wait behind it, and vacuum
+-- prevents it as well.
 create function jobq.export_begin(day date) returns timestamptz
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1048,9 +1043,9 @@ begin
   return began;
 end $$;
 
--- export_end records that all of a day was exported, with what and how much; it returns
--- the id in the audit. The export must be the one that has begun last, and nothing must
--- have come back into the day since. Days before it must have been exported.
+-- export_end records that a whole day was exported, and how much; it returns
+-- the id of the audit row. It must be the export that began last, nothing may
+-- have come back into the day since, and all days before must have been exported.
 create function jobq.export_end(actor text, day date, began_at timestamptz, jobs bigint, attempts bigint) returns bigint
   language plpgsql
   as $$
@@ -1070,8 +1065,8 @@ begin
   return jobq.audit_begin(actor, 'export', day::text, null, jsonb_build_object('jobs', jobs, 'attempts', attempts));
 end $$;
 
--- export_again makes known that something has come back into a day: an export of it that is
--- under way does not count, and one that was made before has not all of it.
+-- export_again notes that a job has come back into a day: an export of the day that is
+-- under way does not count, and an earlier one is not complete.
 create function jobq.export_again(day date) returns void
   language sql
   as $$
@@ -1081,9 +1076,9 @@ create function jobq.export_again(day date) returns void
       where s.exported_before > export_again.day or (s.export_day = export_again.day and s.export_began_at is not null)
   $$;
 
--- run_restore puts a job that had ended back into the history, from a row of job_lock. The
--- row says itself how it ended, even if its lease does, too: retention may be about to
--- drop that. Where it has, one without ends says who had the job. A day that was swept (history_sweep) is swept again.
+-- run_restore puts a job that had ended back into the history, from a row of job_lock. The row itself says how the job ended, even
+-- if its lease does, too: retention may drop the lease soon. If it has dropped it, a new lease without ends says which worker had
+-- the job. If the day was swept (history_sweep), it is swept again.
 create function jobq.run_restore(was jsonb) returns void
   language plpgsql
   as $$
@@ -1112,7 +1107,7 @@ begin
 end $$;
 
 -- undo_job takes back what an action did to one job, if nothing has happened
--- to the job since, and says why not otherwise.
+-- to the job since; otherwise it returns why not.
 create function jobq.undo_job(action text, entry jobq.audit_job) returns text
   language plpgsql
   as $$
@@ -1231,8 +1226,8 @@ begin
     'it is gone');
 end $$;
 
--- undo_whole takes back an action that was on no job: on a queue, a kind, a partition key, or on the
--- settings. It must have been the last thing done to them.
+-- undo_whole takes back an action that was not on jobs: on a queue, a kind, a partition key, or the
+-- settings. It must have been the last action on them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
   language plpgsql
   as $$
@@ -1298,21 +1293,21 @@ begin
   end case;
 end $$;
 
--- undo takes back an action, on the jobs that nothing has happened to since.
--- It answers for each job with the states before and after the undo, or with
--- why it was left alone and one of the codes of docs/sql.md; an action that was
--- on no job, such as a pause, has one answer without any. What was done to a
--- queue, a schedule or the settings is taken back if it was the last thing done to
+-- undo takes back an action, for the jobs to which nothing has happened since.
+-- It returns for each job the states before and after the undo, or
+-- why the job stays as it is, with one of the codes of docs/sql.md. For an action that was
+-- not on jobs, such as a pause, it returns one row without states. An action on a
+-- queue, a schedule or the settings must have been the last one on
 -- them.
 --
--- A call is about the next 1000 jobs of the action, by their ids: `ended` says
--- that there are no more, else the next call goes on. Of 2500 jobs, the third
--- call ends. An action is undone once, and an undo is not undone; but an undo
--- that could take nothing back leaves the action as if it had not been tried.
+-- A call takes the next 1,000 jobs of the action, by their ids; ended says
+-- that there are no more. Of 2,500 jobs, the third
+-- call ends. An action can be undone once, and an undo cannot be undone; but after an undo
+-- that could take nothing back, the action can be undone again.
 --
 -- Unique keys are taken before any job is locked, as in act. A deleted job takes its key until the same time as
--- before. One that had ended comes back without it if its time has come, or another job has it by now: only what is
--- unfinished needs its key.
+-- before. A job that had ended comes back without its key if the time of the key is over, or if another job holds the key: only an
+-- unfinished job needs its key.
 create function jobq.undo(actor text, audit_id bigint)
   returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text, ended boolean)
   language plpgsql

@@ -1,10 +1,10 @@
--- Why a job does not run: see docs/why.md. The functions are stable, so that all that
--- they read of tables is of one snapshot, that of the statement that calls them. Locks
--- and sessions have no snapshots: these are as they are at the moment.
+-- Why a job does not run (docs/why.md). The functions are stable, so that they read
+-- all tables with one snapshot, that of the statement that calls them. Locks
+-- and sessions have no snapshots: they are read as they are at the moment.
 set local lock_timeout = '5s';
 
--- why_session is what may be seen of a session of the server. Of sessions of other
--- roles, PostgreSQL hides all but the role from who is not in pg_read_all_stats.
+-- why_session is what may be seen of a session of the server. PostgreSQL hides all but the role of other roles' sessions from
+-- roles that are not in pg_read_all_stats.
 create function jobq.why_session(pid integer) returns jsonb
   language sql stable
   as $$
@@ -16,10 +16,10 @@ create function jobq.why_session(pid integer) returns jsonb
       where a.pid = why_session.pid
   $$;
 
--- why_row_locked is who has locked a row or is changing it: null for nobody. A row's
--- xmax is the transaction that locked it last, which counts as long as that is open and
--- holds a lock on the row's table, too. Where several transactions share a lock, xmax
--- is a number of another kind, and nobody is found. A prepared transaction has no session.
+-- why_row_locked is the session that has locked a row or is changing it; null if there is none. A row's
+-- xmax is the transaction that locked it last. It counts only while that transaction is open and
+-- holds a lock on the row's table, too. If several transactions share a lock, xmax
+-- is a number of another kind, and no session is found. A prepared transaction has no session.
 create function jobq.why_row_locked(row_xmax xid, row_table oid) returns jsonb
   language sql stable
   as $$
@@ -36,8 +36,7 @@ create function jobq.why_row_locked(row_xmax xid, row_table oid) returns jsonb
       limit 1
   $$;
 
--- why_table_locked is who has one of the tables that a claim writes to for itself, in
--- any of these modes: null for nobody.
+-- why_table_locked is a session that has locked, in one of these modes, a table that claims write to; null if there is none.
 create function jobq.why_table_locked(modes text[]) returns jsonb
   language sql stable
   as $$
@@ -52,8 +51,8 @@ create function jobq.why_table_locked(modes text[]) returns jsonb
       limit 1
   $$;
 
--- why_janitor says whether a session holds the janitor's lock. One that has no session of
--- its own, behind a pooler, holds it only while it works. A standby does not know of locks on its primary: null.
+-- why_janitor says whether a session holds the janitor's lock. A janitor behind a transaction pooler holds it only while it works.
+-- A standby does not know of locks on its primary: then the answer is null.
 create function jobq.why_janitor() returns jsonb
   language sql stable
   as $$
@@ -68,10 +67,10 @@ create function jobq.why_janitor() returns jsonb
               where p.oid = 'jobq.pending'::regclass))) end
   $$;
 
--- why_before counts the jobs in the line of a partition key, '' for that of jobs without one, before a place, from there towards the head, since at the
--- head there may be dead index entries of many claims. It stops at count_max. Needs
--- pending_claim_idx, and nothing else whatever the statistics say: without any, the planner would
--- rather sort the whole line (docs/decisions/0002).
+-- why_before counts the jobs in a line before a place; the line is that of a partition key, or of jobs without one (''). It counts
+-- from the place towards the head, because at the head there may be dead index entries of many claims, and stops at count_max.
+-- Needs pending_claim_idx, and nothing else whatever the statistics say: without statistics, the planner would sort the whole line
+-- (docs/decisions/0002).
 create function jobq.why_before(line_queue text, line_key text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
   language sql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -83,9 +82,10 @@ create function jobq.why_before(line_queue text, line_key text, line_priority sm
         limit count_max) line
   $$;
 
--- key_held says whether a limit, a rate or an order of the keys keeps the jobs of a partition key from being claimed: the last claim that looked at it
--- found it full, and no place has become free since, or its head still keeps the others waiting. Of the places that the key holds, the ten oldest
--- are looked up. A claim that is due looks for itself; this is for people. Needs lane_pkey, lease_pkey, and what lane_next needs.
+-- key_held says whether a limit, a rate or an order of the keys keeps the jobs of a partition key from being claimed. That is so
+-- if the last claim that looked at the key found it full and no place has become free since, or if its head still keeps the others
+-- waiting. It looks up the ten oldest places that the key holds. It is for people: a claim looks for itself. Needs lane_pkey,
+-- lease_pkey, and what lane_next needs.
 create function jobq.key_held(of_queue text, of_key text, key_limit integer, key_order text) returns boolean
   language plpgsql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -106,9 +106,9 @@ begin
   return exists (select from jobq.lane_next(of_queue, of_key, key_order) n where n.waits is not null);
 end $$;
 
--- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form
--- one line for each partition key and priority: of a line, the first job is the one that waits for longest, but for some that came back.
--- Keys that are paused, or that their limit, rate or order holds, are left out.
+-- line_heads is the first job of each line of a queue, and since when it could have run. The jobs of a queue form one line for
+-- each partition key and priority. The first job of a line has waited longest, except for some that came back. Keys that are
+-- paused, or that their limit, rate or order holds, are left out.
 --
 -- Example: a queue has jobs of two priorities without a key, and of the keys a, which is full, and b.
 --
@@ -117,11 +117,12 @@ end $$;
 --                0       501  12:00
 --   b            0       430  11:30
 --
--- Of jobs without a key it looks at the lines_max least urgent priorities. Of keys it looks at as many lines, in the order of the index. If there may be
--- more of them, it also looks at lines_max keys that may have a job to be claimed, those that have had no turn for longest, and at their most and least urgent
--- priority. Keys that have jobs and no turn yet, as no claim has been made since, are not among these. Paused keys do not count as
--- looked at, up to five times lines_max of them: else a few paused keys would hide all others. So it costs the same however
--- many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, paused_key_pkey, and what key_held needs.
+-- Of jobs without a key it looks at the lines_max least urgent priorities. Of keys it looks at as many lines, in the order of the
+-- index. If there may be more keys, it also looks at lines_max of those that may have a job to be claimed, the ones whose last
+-- turn is longest ago, each at its most and least urgent priority. Keys that have jobs but no turn yet, because no claim has been
+-- made since, are not among these. Paused keys do not count, up to five times lines_max: otherwise a few paused keys would hide
+-- all others. So it costs the same however many jobs and keys there are. Needs pending_claim_idx, lane_turn_idx, paused_key_pkey,
+-- and what key_held needs.
 create function jobq.line_heads(of_queue text, lines_max integer)
   returns table (key text, priority smallint, "position" bigint, since timestamptz)
   language plpgsql stable rows 10
@@ -209,15 +210,15 @@ begin
   end loop;
 end $$;
 
--- why_first is the job of a lease that runs and stands first in it: null for none.
+-- why_first is the first job of a lease that still runs; null if none does.
 create function jobq.why_first(job_ids bigint[], ended_slots smallint[]) returns bigint
   language sql stable
   as $$
     select j.id from unnest(job_ids) with ordinality as j(id, slot) where j.slot <> all(ended_slots) order by j.slot limit 1
   $$;
 
--- why_kind is the kind of a job that runs, by its lease: null if its row is gone. Where a worker has a kind with slots of its own, a
--- claim takes jobs of that kind alone, or none of it: so it is that of all the lease's jobs, or none of them is in these slots.
+-- why_kind is the kind of a running job, by its lease; null if its row is gone. If a kind has slots of its own in a worker, each
+-- claim takes either jobs of this kind only or none of it. So the kind of one job says whether the jobs of the lease are in these slots.
 -- Needs run_id_idx of the lease's day.
 create function jobq.why_kind(of_lease bigint, of_job bigint) returns text
   language sql stable
@@ -225,7 +226,7 @@ create function jobq.why_kind(of_lease bigint, of_job bigint) returns text
     select r.kind from jobq.run r where r.lease_id = of_lease and r.id = of_job limit 1
   $$;
 
--- why_oldest is the first job that runs of a lease, and whose it is: empty for none.
+-- why_oldest is the first job of a lease that still runs, and its worker; empty if none does.
 create function jobq.why_oldest(of_lease bigint) returns jsonb
   language sql stable
   as $$
@@ -234,8 +235,8 @@ create function jobq.why_oldest(of_lease bigint) returns jsonb
         from jobq.lease l where l.id = of_lease), '{}')
   $$;
 
--- why_key_runs are the jobs of a partition key that run, as a claim counts them: the lane holds
--- what was taken, and the leases say what has ended. Needs lane_pkey and lease_pkey.
+-- why_key_runs are the running jobs of a partition key, as a claim counts them: the lane holds
+-- what was claimed, and the leases say what has ended. Needs lane_pkey and lease_pkey.
 create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
   language sql stable
   as $$
@@ -246,16 +247,23 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
       where x.queue = of_queue and x.key = of_key
   $$;
 
--- why_turn are the facts of the turns that keys take (lane_claim). Of a job with a key they are the key; keys_before, how many
--- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
--- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint), and of lanes whose keys were paused since then,
--- which keep their turns until the next claim: they are not before anybody. Both numbers stop at keys_max + 1, and
--- neither is there where more than 10,000 hints of jobs, or 100 of pauses, are to be read. key_weight is that of the key, if it has one. Of a job without a key they are
--- whether keys take turns with such jobs. Where the queue has groups of keys, they are the key and its group (key_group) only: turns of groups are no
--- places in one line, since keys that come later may have theirs before it. Needs queue_pkey, lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and
--- paused_key_pkey only.
+-- why_turn is what is known about the turn of a job's key (lane_claim):
 --
--- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys are before, and 1 is new.
+--   key          the partition key of the job
+--   keys_before  how many keys have their turn before it
+--   keys_new     how many keys get their turn together with it, in an order that is not known yet, since their jobs came after the last claim
+--   key_weight   the weight of the key, if it has one
+--
+-- Only hints tell of new keys (lane_hint). Hints also tell of lanes whose keys were paused since the last claim: these keep their
+-- turns until the next claim, and do not count as before. Both numbers stop at keys_max + 1, and are left out if more than 10,000
+-- hints of jobs, or 100 of pauses, would have to be read.
+--
+-- For a job without a key it says whether keys take turns with such jobs. If the queue has groups of keys, it says the key and its
+-- group (key_group) only: turns of groups are not places in one line, since keys that come later may have turns before it.
+-- Needs queue_pkey, lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and paused_key_pkey only.
+--
+-- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys
+-- are before, and 1 is new.
 create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
   language plpgsql stable
   set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
@@ -309,20 +317,19 @@ begin
         limit keys_max + 1) new));
 end $$;
 
--- why_waiting are the reasons why a job that waits is not claimed: the conditions of
--- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
--- that is scheduled (queue_position null) has no place in the line yet, and only what would
--- hold it up in any case: not what its queue's limits leave, nor its workers' slots. What
--- runs of a queue with a limit is counted as queue_admit does. Slots are those of the job's kind, in a worker
--- in which it has slots of its own, and else those of the queue, in which jobs of such kinds are not: a lease of such a worker
--- is asked for its kind, one look each. A worker that has said
--- nothing for 30 seconds, which are three heartbeats, does not count as live. Jobs before
--- this one are counted up to 10,000, whatever their kinds: else a long line of a paused
--- kind would have to be walked. Its line is that of its partition key, and the keys take turns: so those
--- that have theirs before are counted as well, up to 1,000.
+-- why_waiting returns the reasons why a waiting job is not claimed: the conditions of JobClaim and queue_admit that do not hold,
+-- and whether a live worker could claim the job.
 --
--- Example: queue email is paused, and its only worker handles other kinds. Both hold
--- the job up, and both are told.
+-- - A scheduled job (queue_position null) has no place in the line yet. It gets only the reasons that hold whenever it becomes
+--   due: not the limits of its queue, nor the slots of workers.
+-- - In a queue with a limit, running jobs are counted as queue_admit counts them.
+-- - If the job's kind has slots of its own in a worker, those count, otherwise the slots of the queue without the jobs of such
+--   kinds. Each lease of such a worker is asked for its kind, with one look-up.
+-- - A worker that has sent nothing for 30 seconds, which are three heartbeats, does not count as live.
+-- - Jobs before this one are counted up to 10,000, whatever their kinds: otherwise it would read the whole line of a paused kind.
+--   They are those of the same partition key. Keys take turns, so keys with an earlier turn are counted as well, up to 1,000.
+--
+-- Example: queue email is paused, and its only worker handles other kinds. It returns both reasons.
 create function jobq.why_waiting(
   job_id bigint, job_queue text, job_kind text, job_key text, job_priority smallint, queue_position bigint, row_locked jsonb
 ) returns table (reason text, facts jsonb)
@@ -505,7 +512,7 @@ begin
   end if;
 end $$;
 
--- why_running are the reasons why a job that was claimed is not claimed again.
+-- why_running returns the reasons why a claimed job is not claimed again.
 create function jobq.why_running(job_id bigint, token bigint, job_queue text) returns table (reason text, facts jsonb)
   language plpgsql stable
   as $$
@@ -540,11 +547,11 @@ begin
   end if;
 end $$;
 
--- why_ended is the reason why a job that has ended does not run again, with what would
--- keep a requeue from being done. The job's row is looked up by its id, and its key by the primary key: a row each.
--- They are not joined. Without statistics, the planner expects to find very many rows of any id, and may then rather read all keys that
--- there are; or read the index of the times until which keys are kept, so (kind, key) alone is asked for first. A job that plainly succeeded may have no row any more. Needs run_id_idx, payload_pkey
--- and unique_key_pkey only.
+-- why_ended returns the reason why a job that has ended does not run again, and what would prevent a requeue. It looks up the
+-- job's row by its id, and its unique key by the primary key, without a join. Without statistics, the planner expects very many
+-- rows for any id, and might read all keys, or the index of the times until which keys are kept: so it asks for (kind, key) alone
+-- first. A job that plainly succeeded may have no row any more.
+-- Needs run_id_idx, payload_pkey and unique_key_pkey only.
 create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
   language sql stable
   set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -559,10 +566,9 @@ create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
       left join lateral (select x.kind, x.unique_key, x.args_apart from jobq.run x where x.id = why_ended.job_id limit 1) r on true
   $$;
 
--- why says why a job is not running, or where it is: a row per reason, each of which holds
--- by itself, with its facts. docs/sql.md lists the reasons. Nobody needs to lock or to
--- change anything for it, so that a viewer may ask. A table that somebody has locked
--- even for readers is not waited for: that is then the only reason that can be known.
+-- why says why a job is not running, or where it is: one row for each reason, with its facts. Each reason is enough by itself.
+-- docs/sql.md lists the reasons. It locks and changes nothing, so that a viewer may call it. It does not wait for a table that
+-- somebody has locked even for readers: that lock is then the only reason that it can give.
 create function jobq.why(id bigint) returns table (reason text, facts jsonb)
   language plpgsql stable
   as $$

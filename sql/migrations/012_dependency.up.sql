@@ -47,9 +47,9 @@ create table jobq.dependency_look (
 create index dependency_look_due_idx on jobq.dependency_look (look_at, id);
 create index dependency_look_ended_idx on jobq.dependency_look (job_id) where ended is not null;
 
--- look_soon has the janitor look at these jobs when the transaction is committed. Of deleted
--- ones, ended is how they had ended. What one transaction notifies in the same second is one
--- notification; the janitor begins its looks 2 s earlier.
+-- look_soon makes the janitor look at these jobs when the transaction is committed. ended is how deleted jobs had ended.
+-- PostgreSQL merges equal notifications of a transaction: all of one second are one notification, and the janitor begins its looks
+-- 2 s earlier.
 create function jobq.look_soon(jobs bigint[], is_new boolean default false, ended jobq.job_state default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -60,15 +60,14 @@ begin
   end if;
 end $$;
 
--- parents_ended has the janitor look at those of these jobs for which others wait. With
--- slots, it is only about the jobs in these places of the array. Of deleted jobs, as_ended
--- is how they had ended. Plain ends come here, and jobs that end without having begun, once any
--- dependency was ever added; run_parents_ended has the others. It writes no row of another
--- job, and so waits for nobody.
+-- parents_ended makes the janitor look at those of these jobs for which others wait. With slots, only the jobs at these places of
+-- the array count. as_ended is how deleted jobs had ended.
 --
--- A dependency that was committed before this looks is seen. One that is committed later
--- finds this transaction open, or ended, since it has its id already: see
--- dependency_step. In a transaction whose snapshot is older, all jobs are told.
+-- Once any dependency was ever added, it is called for plain ends and for jobs that end before they have begun; run_parents_ended
+-- does the same for all other ends. It writes no row of another job, so it waits for nobody.
+--
+-- It sees each dependency that was committed before. Who commits a dependency later finds this transaction open, or ended, since
+-- it has its id already (dependency_step). In a transaction with an older snapshot, the janitor looks at all the jobs.
 create function jobq.parents_ended(jobs bigint[], slots smallint[] default null, as_ended jobq.job_state default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
@@ -93,8 +92,7 @@ begin
   perform jobq.look_soon(ended, false, as_ended);
 end $$;
 
--- run_parents_ended is parents_ended of one job, without the call: most jobs have nobody that
--- waits for them.
+-- run_parents_ended is parents_ended for one job, without the call: no other job waits for most jobs.
 create function jobq.run_parents_ended() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
@@ -113,17 +111,17 @@ create trigger run_parents_ended after update on jobq.run
   for each row when (new.state is not null and old.state is null and pg_sequence_last_value('jobq.dependency_seq') is not null)
   execute function jobq.run_parents_ended();
 
--- dependencies_add stores for which jobs those of one enqueue_arrays wait, before they
--- are added themselves, and says for each job, by its place in the call, whether it
+-- dependencies_add stores for which jobs the jobs of an enqueue_arrays wait, before the jobs
+-- themselves are added. It returns for each job, by its place in the call, whether it
 -- waits: true, or null. Edge i says that the job at place children[i] waits for
--- parents[i]: the id of a job, or, below 0, a place of the call, which must be earlier.
--- holders are the ids of the jobs, or of those that have their unique keys: what is
+-- parents[i]: the id of a job, or, if below 0, an earlier place of the call.
+-- holders are the ids of the jobs, or of the jobs that hold their unique keys: a job that is
 -- not added waits for nothing.
 --
--- Parents that have completed count at once. Of those that have not, and that are
--- no jobs of this call, the janitor is told: they may be ending just now. Those of
--- the call nobody else can see before the commit. Only then has dependency_seq a value: what
--- is refused, or waits for nothing, costs those that end nothing.
+-- Parents that have completed count at once. The janitor looks at parents that have not, unless they are
+-- jobs of this call: they may be ending just now. Nobody else can see the jobs of
+-- the call before it is committed. dependency_seq gets a value only after all that can be refused: a call that
+-- fails, or that adds no dependency, costs the ends of jobs nothing.
 create function jobq.dependencies_add(job_ids bigint[], holders bigint[], children integer[], parents bigint[], policies text[])
   returns boolean[]
   language plpgsql set enable_seqscan = off set jit = off
@@ -203,9 +201,9 @@ begin
   return waits;
 end $$;
 
--- job_over is how a job has ended, with the lease of its last run; no row while it
--- has not. A job that is gone has ended as whoever deleted it has noted, today; one that had
--- not ended then counts as cancelled.
+-- job_over is how a job has ended, with the lease of its last run; no row if it has not. A deleted job
+-- has ended as whoever deleted it has noted today, and counts as cancelled if it had
+-- not ended.
 create function jobq.job_over(job_id bigint) returns table (state jobq.job_state, lease_id bigint, gone boolean)
   language plpgsql
   as $$
@@ -223,9 +221,9 @@ begin
   end if;
 end $$;
 
--- waiting_free puts those of these jobs that wait for nothing any more where they belong:
--- into the line, or among the scheduled ones. The wait for other jobs is no wait in the line. The index is walked in the order
--- of the ids, so jobs that one parent frees are in the line as they were added; by their places in the table they would not be.
+-- waiting_free takes those of these jobs that wait for no other job any more, and makes them available or scheduled. The time for
+-- which they waited for other jobs does not count as time in the line. The index is read in the order of the ids, so jobs that one
+-- parent frees are in the line in the order in which they were added; in the order of the table they would not be.
 create function jobq.waiting_free(jobs bigint[]) returns void
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
@@ -249,7 +247,7 @@ begin
   end if;
 end $$;
 
--- waiting_cancel cancels those of these jobs that wait, and says why in their last_error.
+-- waiting_cancel cancels those of these jobs that still wait, with the reason as their last_error.
 create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
   language plpgsql set enable_seqscan = off set jit = off
   as $$
@@ -282,9 +280,9 @@ begin
   perform jobq.parents_ended(jobs); -- likewise
 end $$;
 
--- dependents_settle deals with these children of a parent that is over, in the order of their ids: it notes how the
--- parent has ended, cancels the children, or frees those that wait for nothing else. It
--- returns whether it passed some by because somebody has locked them.
+-- dependents_settle handles these children of a parent that has ended, in the order of their ids: it notes how the
+-- parent has ended, and cancels the children, or frees those that wait for no other job. It
+-- returns whether it has skipped some that somebody has locked.
 create function jobq.dependents_settle(of_parent bigint, lease bigint, ended jobq.job_state, gone boolean, children bigint[]) returns boolean
   language plpgsql set enable_seqscan = off set jit = off
   as $$
@@ -315,27 +313,27 @@ begin
 end $$;
 
 -- dependency_step looks at jobs of dependency_look that are due from look_from on, and
--- deals with up to row_count children of those that are over. It says at how many it has
--- looked, whether there may be more, and when the last of them was due. Several sessions
--- may do this at once: the row of a child is locked before its dependencies are written and
--- before its others are looked at, in a younger snapshot, so that of two parents that are
--- dealt with at once the later one sees the earlier. A transaction that keeps its snapshot has no
+-- handles up to row_count children of those that have ended. It returns how many it has
+-- looked at, whether there may be more, and when the last of them was due.
+--
+-- Several sessions may do this at once. The row of a child is locked before its dependencies are written; its other
+-- dependencies are read after that, with a younger snapshot. So of two parents that are
+-- handled at once, the later one sees the earlier. A transaction that keeps its snapshot has no
 -- younger one, and is refused.
 --
--- A new parent was not over when the dependency on it was added. It may have ended at the
+-- A new parent had not ended when the dependency on it was added. It may have ended at the
 -- same moment, in a transaction that had looked for dependencies before:
 --
 --    0 ms  the end of job 7 begins; nobody waits for it
 --    1 ms  job 8, which waits for 7, is committed: 7 runs, as far as anybody can see
 --    2 ms  the end of job 7 is committed
 --
--- So a new one is looked at again until all transactions have ended whose ids are older than
--- that of the first look: ever more rarely, each time that the time since has doubled.
--- Whoever ends it in a younger one sees the dependency. (The xmax of a snapshot will not do
--- for that: the last ids that were given may be beyond it.)
+-- So a new parent is looked at again, each time after twice as long, until all transactions have ended whose ids are older than
+-- that of the first look. A younger transaction that ends the parent sees the dependency. (The xmax of a snapshot cannot be used
+-- for that: ids that were given already may be beyond it.)
 --
--- A step never waits for a row. Children that somebody has locked come again a little later,
--- and so do dependencies that another janitor is dealing with, or forgetting.
+-- A step never waits for a row. Children that somebody has locked come again a little later.
+-- So do dependencies that another janitor is handling or deleting.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
   returns table (looked integer, more boolean, last_at timestamptz)
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -424,9 +422,9 @@ begin
   return next;
 end $$;
 
--- dependency_prune forgets dependencies of which the parent's day of the history is past
--- retention and the child is over: up to row_count are looked at, from the given place on. It
--- returns at how many it has looked, and the place of the last. Others keep that day.
+-- dependency_prune deletes dependencies if the day of the parent is past
+-- retention and the child has ended. It looks at up to row_count dependencies, after the given place, and
+-- returns how many, and the place of the last. The other dependencies keep the parent's day.
 create function jobq.dependency_prune(after_lease bigint, after_child bigint, after_parent bigint, row_count integer)
   returns table (looked bigint, last_lease bigint, last_child bigint, last_parent bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -460,10 +458,10 @@ begin
   return next;
 end $$;
 
--- ends_awaited is how each of these jobs has ended, for the job that awaits them. One without
--- a state that is not gone either has not. One that is gone has no result, and a state only
--- if it is known that it had failed or was cancelled: this job has waited for it, or whoever has deleted it
--- has noted that. All is read at one moment: a job that moves is not gone. Needs run_id_idx,
+-- ends_awaited is how each of these jobs has ended, for the job that awaits them. A job without
+-- a state has not ended, unless it is gone. A job that is gone has no result. It has a state only
+-- if it is known that it failed or was cancelled: because of_job has waited for it, or because whoever deleted it
+-- has noted the state. All is read with one statement, so a job that moves between tables does not count as gone. Needs run_id_idx,
 -- pending_pkey, lease_pkey, past_lease_pkey, dependency_pkey and dependency_look_ended_idx only.
 create function jobq.ends_awaited(of_job bigint, jobs bigint[])
   returns table (id bigint, gone boolean, lease_id bigint, state jobq.job_state, kind text, result jsonb, error text, finished_at timestamptz)
@@ -490,13 +488,13 @@ create function jobq.ends_awaited(of_job bigint, jobs bigint[])
       ) g on true
   $$;
 
--- step_await says how jobs have ended, as an array in the order of their ids: each with its
--- id, kind, state, result, error and finished_at. While one of them has not, it ends the
--- run, and the job waits for them as for its parents, until all are over, however they end.
--- What was answered once is answered again in later runs.
+-- step_await returns how jobs have ended, as an array in the order of their ids: each with its
+-- id, kind, state, result, error and finished_at. While one of them has not ended, it ends the
+-- run, and the job waits for them as for its parents, until all have ended in whatever way.
+-- Later runs get the answer that was given once.
 --
--- A job that ends at the same moment is found as with any new dependency: see
--- dependency_step. The login must be able to read jobs: it gets their results.
+-- A job that ends at the same moment is found as with any new dependency
+-- (dependency_step). The login must be allowed to read jobs, since it gets their results.
 create function jobq.step_await(job_id bigint, token text, name text, jobs bigint[], out done boolean, out result jsonb)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
@@ -574,8 +572,8 @@ begin
 end $$;
 
 -- parents are the jobs for which a job waits or has waited, with how each has ended and
--- its result: the state is null while the child waits for it. In the order of ids, from the
--- one after after_parent on; all, or the first row_count.
+-- its result; the state is null while the child waits for it. They are in the order of ids, after
+-- after_parent: all, or the first row_count.
 create function jobq.parents(job_id bigint, after_parent bigint default 0, row_count bigint default null)
   returns table (id bigint, kind text, state jobq.job_state, result jsonb)
   language sql stable
@@ -591,11 +589,9 @@ create function jobq.parents(job_id bigint, after_parent bigint default 0, row_c
       order by d.parent
   $$;
 
--- graph is the jobs with which a job belongs together: itself, those for which it waits or
--- has waited, those for which these have, and so on, up to 1,000; and those that wait or
--- have waited for it, and so on, up to 1,000. In the order of ids, each with the first 100
--- for which it waits or has waited, or, of the job itself, the first 1,000; and with the job itself,
--- if it is one of them. A job that is gone has no state.
+-- graph is a job, the jobs for which it waits or has waited, the jobs for which these wait or have waited, and so on, up to 1,000;
+-- and the jobs that wait or have waited for it, and so on, up to 1,000. They are in the order of ids. Each has up to 100 jobs for
+-- which it waits or has waited; the job itself has up to 1,000. A job that is gone has no state.
 create function jobq.graph(job_id bigint) returns table (id bigint, kind text, queue text, state jobq.job_state, after bigint[])
   language sql stable set enable_seqscan = off set jit = off
   as $$
