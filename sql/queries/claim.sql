@@ -1,40 +1,37 @@
--- JobClaim moves up to job_count available jobs of one queue to run, under one
--- new lease for the owner, and returns them. In the order of priority and
--- position; the rows come back in any order, so the caller sorts.
+-- JobClaim moves up to job_count available jobs of one queue to run, under one new lease for the
+-- owner, and returns them. It takes them in the order of priority and position, but returns the rows
+-- in any order, so the caller sorts.
 --
--- An example. The queue holds these jobs, and a worker asks for two; another
--- transaction has locked job 12.
+-- Example: the queue holds these jobs, and a worker asks for two; another transaction has locked job
+-- 12.
 --
 --   id  priority  position
---   11         0         5    taken: equal to 14 in priority, and behind it
+--   11         0         5    taken: of the same priority as 14, and after it
 --   12         0         3    skipped, since it is locked
 --   13         1         1    not taken: the lower priority goes first
 --   14         0         4    taken
 --
--- It deletes 11 and 14 from pending, inserts lease 900 with job_ids {11,14}, and
--- inserts run 11 with slot 1 and run 14 with slot 2, both of lease 900. The worker's
--- next claim asks for what lies beyond (0, 5) and finds 13. Job 12, should it come
--- free, lies before that; a claim that looks at the whole line finds it.
+-- It deletes 11 and 14 from pending, inserts lease 900 with job_ids {11,14}, and inserts run 11 with
+-- slot 1 and run 14 with slot 2, both of lease 900. The worker's next claim asks for what comes after
+-- (0, 5), and finds 13. If job 12 is unlocked, its place is before that: a claim that looks at the
+-- whole line finds it.
 --
--- The candidates are locked first (MATERIALIZED, so that the limit holds) and
--- deleted by ctid, which needs no second look at an index. A row that was
--- edited after the statement's snapshot and before the lock has a new ctid,
--- is not deleted, and therefore not claimed this time: harmless. Rows that
--- others are claiming are skipped, never waited for.
+-- The candidates are locked first (MATERIALIZED, so that the limit holds), and deleted by ctid, which
+-- needs no second look at an index. A row that was edited after the statement's snapshot and before
+-- the lock has a new ctid, so this claim does not take it; the next one does. Rows that other claims
+-- have locked are skipped, and never waited for.
 --
--- The line is looked at in segments: from (from_priorities, from_positions),
--- not included, to the end of to_priorities. One segment is all of it. Several
--- leave out what was claimed before, whose dead index entries would else be
--- walked through again at each claim for as long as any transaction is open.
+-- It reads the line in segments: from (from_priorities, from_positions), exclusive, to the end of
+-- to_priorities. One segment can be the whole line. Several segments leave out what was claimed
+-- before: otherwise each claim would read its dead index entries again, for as long as any transaction
+-- is open.
 --
--- From a queue with a limit or a rate it takes nothing, unless admitted says that
--- queue_admit has come before, in the same transaction: then as many as that has said, and
--- else none.
+-- It takes nothing from a queue with a limit or a rate, unless admitted says that queue_admit came
+-- before in the same transaction. Then it takes as many jobs as that has said.
 --
--- lease and run read the rows of taken in the same order, that in which they
--- were deleted: the place of an id in job_ids is the slot of its run.
--- The paused kinds are read once. Needs pending_claim_idx, and kind_paused_idx, whatever the
--- statistics say.
+-- lease and run read the rows of taken in the same order, that in which they were deleted: the place
+-- of an id in job_ids is the slot of its run. The paused kinds are read once. Needs pending_claim_idx
+-- and kind_paused_idx, whatever the statistics say.
 -- name: JobClaim :many
 with candidate as materialized (
   select c.place
@@ -78,8 +75,8 @@ insert into jobq.run as r
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;
 
--- JobClaimEach is JobClaim with a lease for each job, for queues whose jobs
--- extend their own leases by what they report.
+-- JobClaimEach is JobClaim with a lease for each job. It is for queues whose jobs extend their own
+-- leases with what they report.
 -- name: JobClaimEach :many
 with candidate as materialized (
   select c.place
@@ -127,18 +124,18 @@ insert into jobq.run as r
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;
 
--- QueueAdmit says how many jobs of a queue with limits the JobClaim that follows in the
--- transaction may take: see queue_admit.
+-- QueueAdmit says how many jobs of a queue with limits the next JobClaim of the transaction may take
+-- (queue_admit).
 -- name: QueueAdmit :many
 select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
   from jobq.queue_admit(sqlc.arg(queue), sqlc.arg(job_count)::integer, sqlc.arg(slots_free)::integer, sqlc.arg(patient)::boolean, sqlc.arg(sharing)::boolean) a;
 
--- QueueCharge comes after that JobClaim: see queue_charge.
+-- QueueCharge comes after that JobClaim (queue_charge).
 -- name: QueueCharge :exec
 select jobq.queue_charge(sqlc.arg(queue), sqlc.arg(ended)::integer);
 
--- LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
--- partition keys: see lane_claim.
+-- LaneClaim comes after QueueAdmit and before JobClaim, if the queue has jobs with partition keys
+-- (lane_claim).
 -- name: LaneClaim :many
 select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
     c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
@@ -150,8 +147,8 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean,
     sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
 
--- LaneTake comes after LaneClaim, which has chosen and locked jobs of keys without a limit, and moves them
--- to run, as JobClaim does. See there about the order of the rows.
+-- LaneTake comes after LaneClaim, if that has chosen and locked jobs of keys without a limit. It moves
+-- them to run, as JobClaim does, which explains the order of the rows.
 -- name: LaneTake :many
 with taken as (
   delete from jobq.pending p
@@ -178,27 +175,29 @@ insert into jobq.run as r
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key;
 
--- LaneMore says whether another LaneClaim would find more than the one before it, in the
--- same transaction, has taken, and how the pass goes on: what the next one is given; and whether
--- the queue has a limit or a rate of its keys, as far as is known; and in how many milliseconds the next throttled key may
--- start a job, 0: none is known.
+-- LaneMore reports on the LaneClaim before it in the same transaction: whether another one would find
+-- more, what to give the next one so that the pass goes on, whether the queue has a limit or a rate of
+-- its keys, as far as is known, and in how many milliseconds the next throttled key may start a job
+-- (0: none is known).
 -- name: LaneMore :many
 select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
     (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
 
--- LaneHintsAdd comes with ends of jobs that have partition keys: see lane_hints_add.
+-- LaneHintsAdd comes with ends of jobs that have partition keys (lane_hints_add).
 -- name: LaneHintsAdd :exec
 select jobq.lane_hints_add(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);
 
--- LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
--- where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+-- LanePrune removes hints and lanes of one queue that nobody claims from (lane_prune). Each call goes
+-- on where the answer before it has ended. Both texts are empty for the first call, and last_queue is
+-- empty after the last queue.
 -- name: LanePrune :one
 select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
   from jobq.lane_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(after_hint)::bigint, sqlc.arg(row_count)::integer) p;
 
--- LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
--- has ended; both texts are empty at the beginning, and last_queue is after the last one.
+-- LaneHeadPrune deletes the notes of which jobs of partition keys were claimed last (lane_head_prune).
+-- Each call goes on where the answer before it has ended. Both texts are empty for the first call, and
+-- last_queue is empty after the last one.
 -- name: LaneHeadPrune :one
 select coalesce(p.last_queue, '')::text as last_queue, coalesce(p.last_key, '')::text as last_key
   from jobq.lane_head_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(row_count)::integer) p;
