@@ -92,43 +92,40 @@ type JobClaimRow struct {
 	HasKey      bool
 }
 
-// JobClaim moves up to job_count available jobs of one queue to run, under one
-// new lease for the owner, and returns them. In the order of priority and
-// position; the rows come back in any order, so the caller sorts.
+// JobClaim moves up to job_count available jobs of one queue to run, under one new lease for the
+// owner, and returns them. It takes them in the order of priority and position, but returns the rows
+// in any order, so the caller sorts.
 //
-// An example. The queue holds these jobs, and a worker asks for two; another
-// transaction has locked job 12.
+// Example: the queue holds these jobs, and a worker asks for two; another transaction has locked job
+// 12.
 //
 //	id  priority  position
-//	11         0         5    taken: equal to 14 in priority, and behind it
+//	11         0         5    taken: of the same priority as 14, and after it
 //	12         0         3    skipped, since it is locked
 //	13         1         1    not taken: the lower priority goes first
 //	14         0         4    taken
 //
-// It deletes 11 and 14 from pending, inserts lease 900 with job_ids {11,14}, and
-// inserts run 11 with slot 1 and run 14 with slot 2, both of lease 900. The worker's
-// next claim asks for what lies beyond (0, 5) and finds 13. Job 12, should it come
-// free, lies before that; a claim that looks at the whole line finds it.
+// It deletes 11 and 14 from pending, inserts lease 900 with job_ids {11,14}, and inserts run 11 with
+// slot 1 and run 14 with slot 2, both of lease 900. The worker's next claim asks for what comes after
+// (0, 5), and finds 13. If job 12 is unlocked, its place is before that: a claim that looks at the
+// whole line finds it.
 //
-// The candidates are locked first (MATERIALIZED, so that the limit holds) and
-// deleted by ctid, which needs no second look at an index. A row that was
-// edited after the statement's snapshot and before the lock has a new ctid,
-// is not deleted, and therefore not claimed this time: harmless. Rows that
-// others are claiming are skipped, never waited for.
+// The candidates are locked first (MATERIALIZED, so that the limit holds), and deleted by ctid, which
+// needs no second look at an index. A row that was edited after the statement's snapshot and before
+// the lock has a new ctid, so this claim does not take it; the next one does. Rows that other claims
+// have locked are skipped, and never waited for.
 //
-// The line is looked at in segments: from (from_priorities, from_positions),
-// not included, to the end of to_priorities. One segment is all of it. Several
-// leave out what was claimed before, whose dead index entries would else be
-// walked through again at each claim for as long as any transaction is open.
+// It reads the line in segments: from (from_priorities, from_positions), exclusive, to the end of
+// to_priorities. One segment can be the whole line. Several segments leave out what was claimed
+// before: otherwise each claim would read its dead index entries again, for as long as any transaction
+// is open.
 //
-// From a queue with a limit or a rate it takes nothing, unless admitted says that
-// queue_admit has come before, in the same transaction: then as many as that has said, and
-// else none.
+// It takes nothing from a queue with a limit or a rate, unless admitted says that queue_admit came
+// before in the same transaction. Then it takes as many jobs as that has said.
 //
-// lease and run read the rows of taken in the same order, that in which they
-// were deleted: the place of an id in job_ids is the slot of its run.
-// The paused kinds are read once. Needs pending_claim_idx, and kind_paused_idx, whatever the
-// statistics say.
+// lease and run read the rows of taken in the same order, that in which they were deleted: the place
+// of an id in job_ids is the slot of its run. The paused kinds are read once. Needs pending_claim_idx
+// and kind_paused_idx, whatever the statistics say.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
 		arg.FromPriorities,
@@ -265,8 +262,8 @@ type JobClaimEachRow struct {
 	HasKey      bool
 }
 
-// JobClaimEach is JobClaim with a lease for each job, for queues whose jobs
-// extend their own leases by what they report.
+// JobClaimEach is JobClaim with a lease for each job. It is for queues whose jobs extend their own
+// leases with what they report.
 func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]JobClaimEachRow, error) {
 	rows, err := q.db.Query(ctx, JobClaimEach,
 		arg.FromPriorities,
@@ -368,8 +365,8 @@ type LaneClaimRow struct {
 	PartitionKey string
 }
 
-// LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
-// partition keys: see lane_claim.
+// LaneClaim comes after QueueAdmit and before JobClaim, if the queue has jobs with partition keys
+// (lane_claim).
 func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneClaimRow, error) {
 	rows, err := q.db.Query(ctx, LaneClaim,
 		arg.Queue,
@@ -433,13 +430,24 @@ type LaneHeadPruneRow struct {
 	LastKey   string
 }
 
-// LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
-// has ended; both texts are empty at the beginning, and last_queue is after the last one.
+// LaneHeadPrune deletes the notes of which jobs of partition keys were claimed last (lane_head_prune).
+// Each call goes on where the answer before it has ended. Both texts are empty for the first call, and
+// last_queue is empty after the last one.
 func (q *Queries) LaneHeadPrune(ctx context.Context, afterQueue string, afterKey string, rowCount int32) (LaneHeadPruneRow, error) {
 	row := q.db.QueryRow(ctx, LaneHeadPrune, afterQueue, afterKey, rowCount)
 	var i LaneHeadPruneRow
 	err := row.Scan(&i.LastQueue, &i.LastKey)
 	return i, err
+}
+
+const LaneHintsAdd = `-- name: LaneHintsAdd :exec
+select jobq.lane_hints_add($1, $2::text[], $3::boolean)
+`
+
+// LaneHintsAdd comes with ends of jobs that have partition keys (lane_hints_add).
+func (q *Queries) LaneHintsAdd(ctx context.Context, queue string, keys []string, toWake bool) error {
+	_, err := q.db.Exec(ctx, LaneHintsAdd, queue, keys, toWake)
+	return err
 }
 
 const LaneMore = `-- name: LaneMore :many
@@ -457,10 +465,10 @@ type LaneMoreRow struct {
 	WaitMs      int64
 }
 
-// LaneMore says whether another LaneClaim would find more than the one before it, in the
-// same transaction, has taken, and how the pass goes on: what the next one is given; and whether
-// the queue has a limit or a rate of its keys, as far as is known; and in how many milliseconds the next throttled key may
-// start a job, 0: none is known.
+// LaneMore reports on the LaneClaim before it in the same transaction: whether another one would find
+// more, what to give the next one so that the pass goes on, whether the queue has a limit or a rate of
+// its keys, as far as is known, and in how many milliseconds the next throttled key may start a job
+// (0: none is known).
 func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 	rows, err := q.db.Query(ctx, LaneMore)
 	if err != nil {
@@ -506,8 +514,9 @@ type LanePruneRow struct {
 	LastHint  int64
 }
 
-// LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
-// where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+// LanePrune removes hints and lanes of one queue that nobody claims from (lane_prune). Each call goes
+// on where the answer before it has ended. Both texts are empty for the first call, and last_queue is
+// empty after the last queue.
 func (q *Queries) LanePrune(ctx context.Context, arg LanePruneParams) (LanePruneRow, error) {
 	row := q.db.QueryRow(ctx, LanePrune,
 		arg.AfterQueue,
@@ -572,8 +581,8 @@ type LaneTakeRow struct {
 	PartitionKey *string
 }
 
-// LaneTake comes after LaneClaim, which has chosen and locked jobs of keys without a limit, and moves them
-// to run, as JobClaim does. See there about the order of the rows.
+// LaneTake comes after LaneClaim, if that has chosen and locked jobs of keys without a limit. It moves
+// them to run, as JobClaim does, which explains the order of the rows.
 func (q *Queries) LaneTake(ctx context.Context, lease pgtype.Interval, owner string, queue string) ([]LaneTakeRow, error) {
 	rows, err := q.db.Query(ctx, LaneTake, lease, owner, queue)
 	if err != nil {
@@ -617,16 +626,6 @@ func (q *Queries) LaneTake(ctx context.Context, lease pgtype.Interval, owner str
 	return items, nil
 }
 
-const LaneHintsAdd = `-- name: LaneHintsAdd :exec
-select jobq.lane_hints_add($1, $2::text[], $3::boolean)
-`
-
-// LaneHintsAdd comes with ends of jobs that have partition keys: see lane_hints_add.
-func (q *Queries) LaneHintsAdd(ctx context.Context, queue string, keys []string, toWake bool) error {
-	_, err := q.db.Exec(ctx, LaneHintsAdd, queue, keys, toWake)
-	return err
-}
-
 const QueueAdmit = `-- name: QueueAdmit :many
 select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
   from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean, $5::boolean) a
@@ -646,8 +645,8 @@ type QueueAdmitRow struct {
 	WaitMs   int64
 }
 
-// QueueAdmit says how many jobs of a queue with limits the JobClaim that follows in the
-// transaction may take: see queue_admit.
+// QueueAdmit says how many jobs of a queue with limits the next JobClaim of the transaction may take
+// (queue_admit).
 func (q *Queries) QueueAdmit(ctx context.Context, arg QueueAdmitParams) ([]QueueAdmitRow, error) {
 	rows, err := q.db.Query(ctx, QueueAdmit,
 		arg.Queue,
@@ -678,7 +677,7 @@ const QueueCharge = `-- name: QueueCharge :exec
 select jobq.queue_charge($1, $2::integer)
 `
 
-// QueueCharge comes after that JobClaim: see queue_charge.
+// QueueCharge comes after that JobClaim (queue_charge).
 func (q *Queries) QueueCharge(ctx context.Context, queue string, ended int32) error {
 	_, err := q.db.Exec(ctx, QueueCharge, queue, ended)
 	return err

@@ -109,44 +109,42 @@ type LeaseEndRow struct {
 	Held bool
 }
 
-// How runs end: those that plainly succeed, in their lease (LeaseEnd); all others
-// on their own row of run (RunEnd), of which the lease is told (LeaseEnd) once
-// that is stored. None of these waits for a row, so that one locked job cannot
-// cost the worker the results of others, and they can deadlock with nothing. Rows
-// are taken by place (ctid): what was edited between the snapshot and the lock is
-// elsewhere and does not come back, nor does what was skipped. Schema.Exchange
-// asks after that a second time before it calls it lost.
-// LeaseEnd stores which jobs of leases have ended, and says of each lease whether
-// it was told, and whether it was still the owner's: what was held and not told is
-// to be asked for again. A lease of which no job runs any more moves to the history.
+// How runs end. Those that plainly succeed end in their lease (LeaseEnd). All others end
+// on their own row of run (RunEnd), and then in their lease (LeaseEnd). No statement here
+// waits for a row: so one locked job cannot delay the results of others, and there are no
+// deadlocks. Rows are taken by their place (ctid). A row that was edited between the
+// snapshot and the lock has another place; such a row is not returned, and neither is a locked one.
+// Schema.Exchange asks for these rows once more before it reports them as lost.
+// LeaseEnd stores which jobs of leases have ended. It returns for each lease whether the ends were
+// stored (told), and whether the lease was still the owner's (held). The caller asks again for a lease
+// that was held and not told. A lease of which no job runs any more moves to the history.
 //
-// For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly
-// succeeded, just now by the server's clock. The rows elsewhere_leases,
-// elsewhere_slots, elsewhere_jobs are of jobs that have ended on their own rows:
-// each counts if its row says so, or is gone, which it does not while somebody has
-// kept the end from being stored. For the statistics there are, by lease and
-// kind, how many jobs and how many seconds they had waited (sum_*).
+// For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly succeeded, now by the
+// server's clock. The rows elsewhere_leases, elsewhere_slots, elsewhere_jobs are jobs that have ended
+// on their own rows. Each of these counts if its row says that it has ended, or is gone: it does
+// neither if somebody has prevented the end from being stored. sum_* are for the statistics: by lease
+// and kind, how many jobs, and how many seconds they had waited.
 //
-// What is told gets its full time again, as by LeaseExtend; with a lease of 0 it does
-// not. For as long as a round trip takes, the row is locked, and no extension can be
-// had: where one follows the other and commits are slow, there would be none at all.
+// A lease of which ends were stored gets its full time again, as by LeaseExtend; with a lease of 0 it
+// does not. The row is locked for as long as a round trip takes, and cannot be extended in that time:
+// if such calls follow one another and commits are slow, no extension would ever succeed.
 //
-// A slot is no job's name: after a standby has taken over that had not heard of a
-// claim, the same owner may get the same id for other jobs. So a lease is known by
-// its claimed_at as well.
+// A slot alone does not identify a job: after a failover to a standby that had not received a claim,
+// the same owner may get the same lease id for other jobs. So claimed_at identifies the lease,
+// together with its id.
 //
-// A lease is refused as a whole, and told nothing, if
+// No end of a lease is stored if
 //
-//	it is not the owner's any more;
-//	somebody has it locked;
+//	the lease is not the owner's any more;
+//	somebody has locked it;
 //	it has plain ends, and was claimed too long ago for a smallint of milliseconds;
-//	it has one of the plain ends already, as when the answer before was lost.
+//	it has one of the plain ends already, for example because an earlier answer was lost.
 //
-// Else it takes all plain ends, and of those elsewhere the ones that it does not
-// have yet. So each end is stored once, and each plain end counted once. A lease that
-// has expired but was not reaped is the owner's: nobody else has had its jobs since.
+// Otherwise it stores all plain ends, and those of the others that it does not have yet. So each end
+// is stored once, and each plain end is counted once. A lease that has expired but was not reaped is
+// still the owner's: nobody else has had its jobs.
 //
-// Needs lease_pkey, and for those elsewhere run_id_idx, only.
+// Needs lease_pkey, and run_id_idx for the others, only.
 func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndRow, error) {
 	rows, err := q.db.Query(ctx, LeaseEnd,
 		arg.Owner,
@@ -202,9 +200,9 @@ type LeaseLookRow struct {
 	Plain []int16
 }
 
-// LeaseLook says of leases of the owner's which of their slots have ended: plain
-// are those that have plainly succeeded. None that is not, or never was, the owner's.
-// Needs lease_pkey and past_lease_pkey only.
+// LeaseLook returns which slots of the owner's leases have ended; plain are those that have plainly
+// succeeded. It returns no row for a lease that is not the owner's. Needs lease_pkey and
+// past_lease_pkey only.
 func (q *Queries) LeaseLook(ctx context.Context, ids []int64, claimedAts []pgtype.Timestamptz, owner string) ([]LeaseLookRow, error) {
 	rows, err := q.db.Query(ctx, LeaseLook, ids, claimedAts, owner)
 	if err != nil {
@@ -254,10 +252,10 @@ type RunCompleteTxParams struct {
 	ClaimedAt pgtype.Timestamptz
 }
 
-// RunCompleteTx completes a job in the handler's own transaction. It locks the
-// row of run until that ends, and not the lease: extensions go on, and a reaper
-// passes the row by. It waits for a row that somebody has locked. No row when the
-// run is not the owner's any more. Needs run_id_idx, lease_pkey and progress_pkey only.
+// RunCompleteTx completes a job in the handler's own transaction. It locks the row of run until that
+// transaction ends, but not the lease: extensions go on, and a reaper skips the row. It waits for a
+// row that somebody has locked. It returns no row if the run is not the owner's any more. Needs
+// run_id_idx, lease_pkey and progress_pkey only.
 func (q *Queries) RunCompleteTx(ctx context.Context, arg RunCompleteTxParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, RunCompleteTx,
 		arg.Result,
@@ -412,35 +410,35 @@ type RunEndRow struct {
 	State string
 }
 
-// RunEnd ends runs on their own rows, each under its current lease, and returns
-// where each job went. By outcome:
+// RunEnd ends runs on their own rows, each under its current lease, and returns the new state of each
+// job. By outcome:
 //
 //	completed          to the history, with the result: of runs that do not plainly
 //	                   succeed, such as those with a unique key or output
 //	failed, timed_out  attempts + 1; back to pending after the delay given or
-//	                   the row's backoff; failed for good when it was the last
+//	                   the row's backoff; failed for good if it was the last
 //	                   attempt or final is set
 //	cancelled          to the history; attempts stay
 //	released           back to its old place in the line; attempts stay
 //	snoozed            back to pending after the delay; attempts stay
-//	unreadable         likewise, and the error is the job's last one
+//	unreadable         as snoozed, and the error becomes the job's last one
 //
-// A job that somebody has asked to cancel does not go back: it is cancelled.
-// Each leaves an attempt row, but for a job that never started (ran_us below 0):
-// it was released, or cancelled before, or is unreadable for the reason for which it
-// was before; and for one that completed without output.
-// A run has begun as long ago as it took, by its worker's clock; with a ran_us of 0
-// when it was claimed, since that is all that is known then. The time of cancelled
-// runs is not counted: an average is of those that ended by themselves. Of a long error the
-// job keeps the beginning, whose first line is its summary, and the end, where
-// traces have what went wrong.
+// A job that somebody has asked to cancel is cancelled instead of going back.
 //
-// It locks rows of run; that the lease is the owner's it only looks at,
-// since a reaper that takes the lease away must lock the row as well. Of a run that
-// was sent before (retried) it locks the lease, too: the first try may be storing
-// a plain end in that still, beside which nothing must end on its own row. ctids are
-// those of one partition: hence the ids beside them.
-// Needs lease_pkey, run_id_idx and progress_pkey only.
+// Each end leaves a row of attempt, with two exceptions. One is a job that never started (ran_us below
+// 0): it was released, it was cancelled before, or it is unreadable for the same reason as before. The
+// other is a job that completed without output.
+//
+// ran_us says how long ago the run began, by its worker's clock; with 0 it counts from the claim,
+// since nothing better is known. The time of cancelled runs is not counted: averages are of runs that
+// ended by themselves. Of a long error the job keeps the beginning, whose first line is its summary,
+// and the end, where stack traces have the cause.
+//
+// It locks rows of run. It only reads whether the lease is the owner's, since a reaper that takes the
+// lease away must lock the row as well. If a run was sent before (retried), it locks the lease, too:
+// the first try may still be storing a plain end in it, and then nothing must end on its own row. A
+// ctid is unique within one partition only: hence the ids beside them. Needs lease_pkey, run_id_idx
+// and progress_pkey only.
 func (q *Queries) RunEnd(ctx context.Context, arg RunEndParams) ([]RunEndRow, error) {
 	rows, err := q.db.Query(ctx, RunEnd,
 		arg.Ids,
@@ -518,13 +516,12 @@ type RunFateRow struct {
 	State     string
 }
 
-// RunFate says of a run whose handler has ended the job in a transaction of its own
-// whether it is still the caller's, and whether that transaction has stored a
-// completion, or another end: then outcome is not empty, and state is where the job
-// went. None of these means that the lease was lost. A row that such a transaction
-// still holds is the caller's. Only calls such as jobq.complete (ends_itself) leave an
-// attempt: it is not looked for after others.
-// Needs run_id_idx, lease_pkey, past_lease_pkey and attempt_job_id_idx only.
+// RunFate is for a run whose handler has ended the job in a transaction of its own. It says whether
+// the run is still the caller's, and whether that transaction has stored a completion or another end:
+// then outcome is not empty, and state is the job's new state. If neither is so, the lease was lost. A
+// row that such a transaction still locks counts as the caller's. Only calls such as jobq.complete
+// (ends_itself) leave an attempt, so it is looked for only after those. Needs run_id_idx, lease_pkey,
+// past_lease_pkey and attempt_job_id_idx only.
 func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, error) {
 	row := q.db.QueryRow(ctx, RunFate,
 		arg.ID,
@@ -574,10 +571,10 @@ type RunHeldRow struct {
 	Held bool
 }
 
-// RunHeld returns those of the runs that are still the caller's (held), and those
-// that have completed on their own rows while they were, as by an exchange whose
-// answer was lost. It waits for nothing, and takes a row that somebody is about
-// to take away for one that is there. Needs run_id_idx, lease_pkey and past_lease_pkey only.
+// RunHeld returns the runs that are still the caller's (held), and those that have completed on their
+// own rows while they were, for example by an exchange whose answer was lost. It waits for nothing: a
+// row that somebody is about to remove still counts. Needs run_id_idx, lease_pkey and past_lease_pkey
+// only.
 func (q *Queries) RunHeld(ctx context.Context, arg RunHeldParams) ([]RunHeldRow, error) {
 	rows, err := q.db.Query(ctx, RunHeld,
 		arg.Ids,

@@ -21,10 +21,9 @@ type KindsCrashedRow struct {
 	Crashes int32
 }
 
-// KindsCrashed takes into account that runs of these kinds, which were claimed at these
-// moments, were lost, and pauses a kind whose workers crash in a row: it returns that
-// one, mostly none. Reads stat from the last crash of the kinds on, a day at most.
-// Needs stat_pkey.
+// KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
+// whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
+// from the last crash of the kinds on, a day at most. Needs stat_pkey.
 func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pgtype.Timestamptz, source string) ([]KindsCrashedRow, error) {
 	rows, err := q.db.Query(ctx, KindsCrashed, kinds, claimed, source)
 	if err != nil {
@@ -209,32 +208,29 @@ type LeaseReapRow struct {
 	State          string
 }
 
-// LeaseReap takes leases away from their owners and counts the lost runs of their
-// jobs: one attempt more, and failed when it was the last, so that a job that kills
-// every worker comes to an end. Without owners it takes leases whose time, and the
-// queue's stale_grace after it, has ended, longest ended first, and then what is
-// left of those taken before, whose runs may be locked for long: first those that
-// no pass has looked at for longest, so that each gets its turn however many are
-// locked. With owners, which the caller knows to be dead, it takes all of theirs. It
+// LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
+// attempt more, and fails if that was its last. So a job that kills every worker ends.
+//
+// Without owners it takes expired leases, after the queue's stale_grace, those that expired first
+// first. Then it takes what is left of leases that were taken before, whose runs may have been locked
+// for long: first those at which no pass has looked for longest, so that each gets its turn however
+// many are locked. With owners, which the caller knows to be dead, it takes all leases of theirs. It
 // ends job_count runs at most, and returns them.
 //
-// The lease is locked first and marked as lost: from then on the owner's writes
-// are refused, whatever comes of the rest. A run that somebody has locked, as
-// CompleteTx does, is passed by, and what is beyond job_count is left; their lease
-// stays, lost, and comes again in the next pass. When no job of it is left, it
-// moves to the history.
+// The lease is locked first and marked as lost: from then on the owner's writes are refused, whatever
+// happens to the rest. It skips a run that somebody has locked, as CompleteTx does, and leaves runs
+// beyond job_count. Their lease stays, lost, and the next pass takes it up again. A lease of which no
+// job is left moves to the history.
 //
-// Example: lease 900 of the jobs 41, 42 and 43 has expired; 41 has succeeded, and
-// 43 is locked. This pass: 42 goes back to pending, lost_at is set, ended_slots
-// become {1, 2}. When 43's transaction has committed, the next pass finds
-// that it has ended, and moves the lease away.
+// Example: lease 900 of the jobs 41, 42 and 43 has expired; 41 has succeeded, and 43 is locked. In
+// this pass, 42 goes back to pending, lost_at is set, and ended_slots become {1, 2}. When 43's
+// transaction has committed, the next pass finds that 43 has ended, and moves the lease.
 //
-// It is right without any lock around it: a lease or a run that has changed since
-// the statement's snapshot is locked in its new version, which the snapshot does
-// not show: it is then not in sure, or not in done, and waits for the next pass.
-// Only what is in these is taken, told and counted. It asks for no handler: the
-// policy is on the row and its queue. Reads lease, which holds no more than the
-// work in hand; needs run_id_idx and progress_pkey.
+// It needs no lock around it. If a lease or a run has changed since the statement's snapshot, the new
+// version is locked, which the snapshot does not show: it is then not in sure, or not in done, and
+// waits for the next pass. Only what is in sure and done is taken and counted. It needs no handler:
+// the policy is in the row and its queue. It reads all of lease, which holds only the leases of
+// running jobs; needs run_id_idx and progress_pkey.
 func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32, source string) ([]LeaseReapRow, error) {
 	rows, err := q.db.Query(ctx, LeaseReap, owners, jobCount, source)
 	if err != nil {
@@ -311,25 +307,23 @@ type NextDueRow struct {
 	LookedAt  pgtype.Timestamptz
 }
 
-// NextDue says when the janitor has something to do, or to look again: in
-// milliseconds from when it answers, not positive when it is time already, and as
-// the epoch in seconds by the server's clock. No later than jobs_max_ms after it
-// was asked.
+// NextDue says when the janitor has something to do, or must look again: as milliseconds from the
+// answer (ms, not positive if it is time already) and as seconds since 1970 by the server's clock
+// (epoch). It is at most jobs_max_ms after the call.
 //
-// With scan, it looks when the next lease, with its queue's grace, ends, but no
-// later than leases_max_ms after it was asked, nor than the shortest lease:
-// whatever is claimed meanwhile ends after that, and so no end is missed. It answers with
-// that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
-// takes leases_max_ms for what it would have found: a scan reads all of lease,
-// which has many dead rows when a transaction was open for long.
+// With scan, it finds when the next lease ends, with its queue's grace. leases_ms is that time, at
+// most leases_max_ms after the call, and at most the shortest lease after it: whatever is claimed in
+// the meantime ends later than that, so no end is missed. lease_ends says that it is the end of a
+// lease. Without scan, it uses leases_max_ms instead: a scan reads all of lease, which has many dead
+// rows after a long transaction.
 //
-// It looks at the jobs that are to start at jobs_from or later, for the same
-// reason: the index entries of promoted jobs may still be there. The first of
-// them is job_at, null if there is none; DueFirst looks at the earlier ones now
-// and then. All that was committed before looked_at has been seen. Needs
-// pending_due_idx. It names no table but those of recovery: see ScheduleFirst.
-// looks says whether a job that others wait for is due to be looked at, from looks_from on,
-// for the same reason. Needs dependency_look_due_idx.
+// For the same reason it looks only at jobs that are due at jobs_from or later: the index entries of
+// promoted jobs may still be there. job_at is the first of these jobs, null if there is none; DueFirst
+// looks at earlier ones now and then. Everything that was committed before looked_at was seen.
+//
+// look_due says whether it is time to look at a job that others wait for, among those from looks_from
+// on, again for the same reason. It reads no table but those of recovery (ScheduleFirst has the
+// others). Needs pending_due_idx and dependency_look_due_idx.
 func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, error) {
 	row := q.db.QueryRow(ctx, NextDue,
 		arg.JobsMaxMs,
