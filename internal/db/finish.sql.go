@@ -110,8 +110,7 @@ type LeaseEndRow struct {
 }
 
 // How runs end. Those that plainly succeed end in their lease (LeaseEnd). All others end
-// on their own row of run (RunEnd), and then in their lease (LeaseEnd). No statement here
-// waits for a row: so one locked job cannot delay the results of others, and there are no
+// on their own row of run (RunEnd), and then in their lease (LeaseEnd). Neither of these waits for a row: so one locked job cannot delay the results of others, and there are no
 // deadlocks. Rows are taken by their place (ctid). A row that was edited between the
 // snapshot and the lock has another place; such a row is not returned, and neither is a locked one.
 // Schema.Exchange asks for these rows once more before it reports them as lost.
@@ -200,8 +199,7 @@ type LeaseLookRow struct {
 	Plain []int16
 }
 
-// LeaseLook returns which slots of the owner's leases have ended; plain are those that have plainly
-// succeeded. It returns no row for a lease that is not the owner's. Needs lease_pkey and
+// LeaseLook returns which slots of the owner's leases have plainly succeeded (plain). It returns no row for a lease that is not the owner's. Needs lease_pkey and
 // past_lease_pkey only.
 func (q *Queries) LeaseLook(ctx context.Context, ids []int64, claimedAts []pgtype.Timestamptz, owner string) ([]LeaseLookRow, error) {
 	rows, err := q.db.Query(ctx, LeaseLook, ids, claimedAts, owner)
@@ -426,8 +424,7 @@ type RunEndRow struct {
 // A job that somebody has asked to cancel is cancelled instead of going back.
 //
 // Each end leaves a row of attempt, with two exceptions. One is a job that never started (ran_us below
-// 0): it was released, it was cancelled before, or it is unreadable for the same reason as before. The
-// other is a job that completed without output.
+// 0): it was released, it was cancelled before, or it is unreadable for the same reason as before. The other is a job that completed without output and usage.
 //
 // ran_us says how long ago the run began, by its worker's clock; with 0 it counts from the claim,
 // since nothing better is known. The time of cancelled runs is not counted: averages are of runs that

@@ -435,7 +435,7 @@ create table jobq.lane (
   looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint, or no other one was found
   held_leases bigint[]   not null default '{}',
   held_slots  smallint[] not null default '{}',
-  looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
+  looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_walk
   unheld      bigint, -- of the row '': what runs of leases after this one may not be held by its lane, since there was no key_limit; null: all is
   rate_ready_at   timestamptz, -- null: nothing of the rate is used
   rate_step_us    bigint, -- of the rate when it was written, with its burst

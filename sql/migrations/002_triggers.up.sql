@@ -5,7 +5,7 @@ set local lock_timeout = '5s';
 -- channel is the name of a NOTIFY channel. The hash makes it differ between two schemas of one database, and keeps it below 64
 -- bytes, whatever the schema is called. db.Channel is the same in Go.
 --
---   work, head         the name of a queue (wake)
+--   work, head         the id of the transaction, and the name of a queue (wake)
 --   taken              which notifications of a queue are answered (worker/internal/waking)
 --   due                when the earliest new job becomes due, in seconds since 1970
 --   cancel             the id of a job
@@ -155,7 +155,7 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- lane_come adds hints (lane_hint) for keys of which a job became available or has ended. It tells idle workers that do not know
+-- lane_come adds hints (lane_hint) for keys of which a job became available, or which were resumed. It tells idle workers that do not know
 -- yet that the queue has keys to read its settings.
 create function jobq.lane_come(of_queue text, keys text[]) returns void
   language plpgsql
@@ -195,8 +195,8 @@ create trigger pending_after_insert after insert on jobq.pending
   for each statement when (current_setting('jobq_pending.marked', true) = 'on')
   execute function jobq.pending_after_insert();
 
--- pending_after_update adds the same hints when a job with a key becomes available later, or goes to another queue, where it no
--- longer holds its key in the old one.
+-- pending_after_update adds the same hints when a job with a key becomes available later, or goes to another queue. For the latter
+-- it adds a hint for the key in the old queue, too (lane_hints_add).
 create function jobq.pending_after_update() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$

@@ -347,8 +347,8 @@ create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]
         and (select true from jobq.run r where r.id = t.id and r.state is null limit 1) is null
   $$;
 
--- json_canonical writes all numbers in a value in one way: for jsonb, 1.0 and 1 differ, and languages differ in which of them they write.
--- The order of members is always the same in jsonb.
+-- json_canonical writes all numbers in a value in one way: jsonb keeps 1.0 and 1 as they were written, and languages differ in
+-- which of them they write. The order of members is always the same in jsonb.
 create function jobq.json_canonical(value jsonb) returns jsonb
   language plpgsql immutable parallel safe
   as $$
@@ -621,7 +621,7 @@ end $$;
 
 -- object_problem checks a JSON object whose members are to be arguments of enqueue. It returns what is wrong, or null: a member
 -- that is not among names, which would otherwise be ignored, a member of another type, or one beyond its limit. It tries one
--- member after the other, which is slow: enqueue_many calls it only if it could not read the jobs. A new job needs a kind; with
+-- member after the other, which is slow: enqueue_many calls it only if a job looks wrong. A new job needs a kind; with
 -- is_change the object changes a job, and needs none.
 create function jobq.object_problem(object jsonb, names text[], is_change boolean default false) returns text
   language plpgsql stable
@@ -1385,7 +1385,7 @@ end $$;
 --
 -- As in default_prune, the statement that deletes also checks that the day may be deleted from. The large args and the attempts of
 -- a job are deleted with it, its steps with the next step_prune. A job is left over if it has not ended, has ended later than
--- others of its day, is locked, or waits until its dependents are deleted (dependency_prune): then the day is looked through again
+-- others of its day, is locked, or waits until the dependencies on it are deleted (dependency_prune): then the day is looked through again
 -- a day later.
 --
 -- If the day is past finished_retention, its leases of which no job is left are deleted. A row of past_lease does not say which
@@ -1422,7 +1422,8 @@ begin
   return next;
 end $$;
 
--- sweep_blocks looks at the next blocks of a day, for history_sweep. It names the day's partitions, so that the other days are not locked.
+-- sweep_blocks looks at the next blocks of a day, for history_sweep. It names the day's partition of run, and the bounds of its
+-- leases are constants of the query, so that the other days are not locked.
 create function jobq.sweep_blocks(place jobq.sweep, name text, block_count integer) returns bigint
   language plpgsql security definer
   set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -1559,10 +1560,10 @@ create trigger retention_removed after delete on jobq.queue
 -- default_prune deletes rows of the default partition of run, past_lease or attempt that are past the retention of their queue and
 -- state. Attempts go with their jobs, and at the latest after the longest retention. The large args of jobs go with them.
 --
--- A call looks at up to row_count rows of days before keep_from_day, after the given place: in the order of lease and job, or of
--- finished_at as microseconds since 1970. It returns how many rows it has looked at, and the place of the last one, where the next
--- call begins. Without the place, the next call would read what this one has deleted, for as long as any transaction can still see
--- that, and all rows that stay because their jobs run or ended later.
+-- A call looks at up to row_count rows of days before keep_from_day, after the given place (of attempts, from it on): in the order
+-- of lease and job, or of finished_at as microseconds since 1970. It returns how many rows it has looked at, and the place of the
+-- last one, where the next call begins. Without the place, the next call would read what this one has deleted, for as long as any
+-- transaction can still see that, and all rows that stay because their jobs run or ended later.
 --
 -- The statement that deletes also reads what must be kept. So if a transaction brings a row back, such as an undo, and says that
 -- the row's day is to be exported again, both are seen or neither.
@@ -1792,8 +1793,8 @@ end $$;
 -- wrong. A job whose end is stored in its own row, and not yet in its lease, counts until it is there. The jobs of a dead worker
 -- count until its leases are reaped.
 --
--- slots_free is how many of the worker's slots have no job. If the limit leaves more than eight times as many jobs, an eighth of
--- those is admitted, to be claimed ahead. A job that waits in a worker counts as running.
+-- slots_free is how many of the worker's slots have no job. If the limit leaves more than eight times as many jobs, up to an
+-- eighth of those is admitted, to be claimed ahead. A job that waits in a worker counts as running.
 --
 -- With sharing, a claim of 100 jobs or more has the turn together with others like it, if turn_shareable says so. lane_claim says
 -- how these keep apart. Claims that do not share wait for all of them, and the other way round. If a limit has come while a
@@ -2184,7 +2185,7 @@ create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst i
   return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
 
 -- lane_due makes lanes ready whose throttling is over, and returns how many: up to lanes_max whose time has come. step_us and
--- burst are of the queue's rate now, 0 for no rate. Lanes that were throttled by a slower or by a faster rate become ready too,
+-- burst are of the queue's rate of its keys now, 0 for no rate. Lanes that were throttled by a slower or by a faster rate become ready too,
 -- lanes_max of each, and their next claim counts what they have used by the new rate. It also deletes up to lanes_max lanes of
 -- which nothing waits, nothing runs, and nothing of the rate is used.
 -- The caller has the queue's turn. Needs lane_throttled_idx and lane_spent_idx only.
@@ -2455,12 +2456,13 @@ begin
   end if;
 end $$;
 
--- lane_claim_sets locks jobs for lane_claim where keys have no limit, no rate and no groups: from up to lanes_max lanes at a time
--- (lane_pick), and from at most 1,000 lanes in all. It ends before the first lane that has jobs of other kinds within its share,
--- and others_follow says so.
+-- lane_claim_sets locks jobs for lane_claim where keys have no limit, no rate and no groups (lane_pick): from up to lanes_max
+-- lanes at a time until it has found a job, and from at most 1,000 lanes in all. It ends before the first lane that has jobs of
+-- other kinds within its share, or in whose line a claim has stopped (looks), and others_follow says so.
 --
 --   fresh       keys that hints have told of and that have no lane. Such a key gets a lane only if the claim leaves jobs of it
---   hints       how many hints the claim has taken until now, up to the id last_hint. If lanes and fresh keys are too few, more are taken, up to 1,000 in all
+--   hints       how many hints the claim has taken until now, up to the id last_hint. In a new pass (from_turn 0) it takes
+--               more if lanes and fresh keys are too few, up to 1,000 in all
 --   hints_left  there may be more hints
 --   again       another claim would find more
 --   readied     keys whose lanes became ready, or are new
@@ -2623,9 +2625,9 @@ begin
 end $$;
 
 -- lane_walk locks up to jobs_max jobs of a key, of these kinds, for lane_claim_each. It reads at most 1,000 jobs of the key's
--- line. If there are more, stopped is true, and the new looks has the place: later claims of the same kinds, which kinds_id
--- identifies, go on from there. At the end of the line they begin anew if a hint has come since they began. again says that
--- another claim may find more. Needs pending_claim_idx only.
+-- line. If it has read so many and locked fewer than jobs_max, stopped is true, and the new looks has the place: later claims of
+-- the same kinds, which kinds_id identifies, go on from there. At the end of the line they begin anew if a hint has come since
+-- they began. again says that another claim may find more. Needs pending_claim_idx only.
 create function jobq.lane_walk(
   of_queue text, of_key text, kinds text[], kinds_id text, hinted bigint, jobs_max integer,
   inout looks jsonb, out ids bigint[], out places tid[], out stopped boolean, out again boolean
@@ -2702,7 +2704,8 @@ end $$;
 --
 -- All jobs get the same lease, with the slots after slots_used; with each_job, each job gets a lease of its own. again says that
 -- another claim would find more. looked is the turn of the last lane that it has looked at, and unserved the turn of the last lane
--- that gave nothing.
+-- that gave nothing. With groups it looks at lanes_max lanes after looked, and at as many of the keys in new before it. Then the
+-- new looked is the turn before the first lane that it has not looked at, and unserved counts only lanes before that.
 -- Needs lane_pkey, lane_turn_idx, lane_head_pkey, key_weight_pkey, key_group_pkey, key_group_next_turn_idx, pending_pkey,
 -- pending_claim_idx, run_id_idx and lease_pkey only.
 create function jobq.lane_claim_each(

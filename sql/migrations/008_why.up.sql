@@ -83,9 +83,9 @@ create function jobq.why_before(line_queue text, line_key text, line_priority sm
   $$;
 
 -- key_held says whether a limit, a rate or an order of the keys keeps the jobs of a partition key from being claimed. That is so
--- if the last claim that looked at the key found it full and no place has become free since, or if its head still keeps the others
--- waiting. It looks up the ten oldest places that the key holds. It is for people: a claim looks for itself. Needs lane_pkey,
--- lease_pkey, and what lane_next needs.
+-- if it is throttled, if the last claim that looked at the key found it full and no place has become free since, or if its head
+-- still keeps the others waiting. It looks up the ten oldest places that the key holds. It is for people: a claim looks for
+-- itself. Needs lane_pkey, lease_pkey, and what lane_next needs.
 create function jobq.key_held(of_queue text, of_key text, key_limit integer, key_order text) returns boolean
   language plpgsql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -249,17 +249,19 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 
 -- why_turn is what is known about the turn of a job's key (lane_claim):
 --
---   key          the partition key of the job
---   keys_before  how many keys have their turn before it
---   keys_new     how many keys get their turn together with it, in an order that is not known yet, since their jobs came after the last claim
---   key_weight   the weight of the key, if it has one
+--   partition_key  the key of the job
+--   keys_before    how many keys have their turn before it
+--   keys_new       how many keys get their turn together with it, in an order that is not known yet, since their
+--                  jobs came after the last claim
+--   key_weight     the weight of the key, if it has one
 --
 -- Only hints tell of new keys (lane_hint). Hints also tell of lanes whose keys were paused since the last claim: these keep their
 -- turns until the next claim, and do not count as before. Both numbers stop at keys_max + 1, and are left out if more than 10,000
 -- hints of jobs, or 100 of pauses, would have to be read.
 --
--- For a job without a key it says whether keys take turns with such jobs. If the queue has groups of keys, it says the key and its
--- group (key_group) only: turns of groups are not places in one line, since keys that come later may have turns before it.
+-- For a job without a key it says whether keys take turns with such jobs. If the queue has groups of keys, it says partition_key,
+-- key_group and their weights, but neither number: turns of groups are not places in one line, since keys that come later may have
+-- turns before it.
 -- Needs queue_pkey, lane_pkey, lane_turn_idx, lane_hint_pkey, key_weight_pkey and paused_key_pkey only.
 --
 -- Example: the keys a, b and p have their turns. Since then, jobs of c and d have come, and p was paused. For a job of d, 2 keys

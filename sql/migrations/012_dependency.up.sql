@@ -201,9 +201,8 @@ begin
   return waits;
 end $$;
 
--- job_over is how a job has ended, with the lease of its last run; no row if it has not. A deleted job
--- has ended as whoever deleted it has noted today, and counts as cancelled if it had
--- not ended.
+-- job_over is how a job has ended, with the lease of its last run; no row if it has not. A deleted job counts as ended today, in
+-- the way that whoever deleted it has noted, or as cancelled if it had not ended.
 create function jobq.job_over(job_id bigint) returns table (state jobq.job_state, lease_id bigint, gone boolean)
   language plpgsql
   as $$
@@ -312,28 +311,26 @@ begin
   return cardinality(busy) > 0;
 end $$;
 
--- dependency_step looks at jobs of dependency_look that are due from look_from on, and
--- handles up to row_count children of those that have ended. It returns how many it has
--- looked at, whether there may be more, and when the last of them was due.
+-- dependency_step looks at jobs of dependency_look that are due from look_from on, and handles up to row_count children of those
+-- that have ended. It returns how many it has looked at, whether there may be more, and when the last of them was due.
 --
--- Several sessions may do this at once. The row of a child is locked before its dependencies are written; its other
--- dependencies are read after that, with a younger snapshot. So of two parents that are
--- handled at once, the later one sees the earlier. A transaction that keeps its snapshot has no
--- younger one, and is refused.
+-- Several sessions may do this at once. The row of a child is locked before its dependencies are written; its other dependencies
+-- are read after that, with a younger snapshot. So of two parents that are handled at once, the later one sees the earlier. A
+-- transaction that keeps its snapshot has no younger one, and is refused.
 --
--- A new parent had not ended when the dependency on it was added. It may have ended at the
--- same moment, in a transaction that had looked for dependencies before:
+-- A new parent had not ended when the dependency on it was added. It may have ended at the same moment, in a transaction that had
+-- looked for dependencies before:
 --
 --    0 ms  the end of job 7 begins; nobody waits for it
 --    1 ms  job 8, which waits for 7, is committed: 7 runs, as far as anybody can see
 --    2 ms  the end of job 7 is committed
 --
--- So a new parent is looked at again, each time after twice as long, until all transactions have ended whose ids are older than
--- that of the first look. A younger transaction that ends the parent sees the dependency. (The xmax of a snapshot cannot be used
--- for that: ids that were given already may be beyond it.)
+-- So a new parent is looked at again, each time that the time since the first look has doubled, until all transactions have ended
+-- whose ids are older than that of the first look. A younger transaction that ends the parent sees the dependency. (The xmax of a
+-- snapshot cannot be used for that: ids that were given already may be beyond it.)
 --
--- A step never waits for a row. Children that somebody has locked come again a little later.
--- So do dependencies that another janitor is handling or deleting.
+-- A step never waits for a row. Children that somebody has locked come again a little later. So do dependencies that another
+-- janitor is handling or deleting.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
   returns table (looked integer, more boolean, last_at timestamptz)
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -591,7 +588,8 @@ create function jobq.parents(job_id bigint, after_parent bigint default 0, row_c
 
 -- graph is a job, the jobs for which it waits or has waited, the jobs for which these wait or have waited, and so on, up to 1,000;
 -- and the jobs that wait or have waited for it, and so on, up to 1,000. They are in the order of ids. Each has up to 100 jobs for
--- which it waits or has waited; the job itself has up to 1,000. A job that is gone has no state.
+-- which it waits or has waited, and the job itself if it is one of them; the job itself has up to 1,000. A job that is gone has no
+-- state.
 create function jobq.graph(job_id bigint) returns table (id bigint, kind text, queue text, state jobq.job_state, after bigint[])
   language sql stable set enable_seqscan = off set jit = off
   as $$
