@@ -225,7 +225,7 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.
 		stop = nil // draining: only results matter
 	}
 	now := clock.SinceBoot()
-	lookAt, otherAt := q.load.dues(now, len(q.buffer) > 0)
+	lookAt, otherAt := q.load.wakeTimes(now, len(q.buffer) > 0)
 	look, other := time.NewTimer(min(lookAt-now, next.Recheck)), time.NewTimer(min(otherAt-now, next.Renew))
 	defer look.Stop()
 	defer other.Stop()
@@ -287,7 +287,7 @@ func (q *queue) end(r result) {
 
 // endByTx records that a run's own transaction has completed its job.
 func (q *queue) endByTx(run *Run) {
-	q.load.completedByTx(clock.SinceBoot(), run)
+	q.load.endByTx(clock.SinceBoot(), run)
 	signal(q.ended)
 }
 
