@@ -70,7 +70,8 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	}
 	switch {
 	case claim == nil:
-	case err == nil || len(answer.Claimed)+len(answer.Keyed) > 0: // with jobs, the first round trip has committed, and only the second try of some results has failed
+	// With jobs, the claim has committed, and only the second try of some results has failed.
+	case err == nil || len(answer.Claimed)+len(answer.Keyed) > 0:
 		claim.answered(answer, sent, took)
 	default:
 		claim.failed(took, err)

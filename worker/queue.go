@@ -202,7 +202,8 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	default:
 	}
 	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
-	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0 // without the keeper's extensions, the lease of a job would end while the job waits for a slot
+	// Without the keeper's extensions, the lease of a job could end while the job waits for a slot.
+	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0
 	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }
 
