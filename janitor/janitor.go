@@ -1,5 +1,5 @@
 // Package janitor recovers the jobs of dead workers and keeps the tables in order. It
-// reaps expired leases, makes scheduled jobs available when they are due, settles jobs
+// reaps expired leases, makes scheduled jobs available when they are due, frees jobs
 // that wait for jobs which are over, adds the jobs of schedules, rolls up stats, makes
 // and drops partitions, and deletes the rows of dead workers.
 //
@@ -8,7 +8,7 @@
 // The advisory lock only keeps janitors from doing the same work twice. A janitor that
 // finds work overdue while another session has the lock does the work without the lock.
 //
-// A janitor reaps, promotes and settles in one goroutine, does its chores (stats,
+// A janitor reaps, promotes and frees in one goroutine, does its chores (stats,
 // partitions, retention) in another, and fires schedules in a third. Each has its own
 // connections.
 package janitor

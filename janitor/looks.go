@@ -10,8 +10,9 @@ import (
 // settleBatch is how many children of jobs that are over one step handles at most.
 const settleBatch = 500
 
-// looks says where to begin in the table dependency_look, which has the jobs that others wait for
-// and whose children may have to be released.
+// looks says where to begin in the table dependency_look. Each of its rows is a job at which the
+// janitor must look because of a dependency: a parent that is over or may be, or a job that may
+// wait in vain.
 //
 // While any transaction is open, the index keeps an entry of every row that was handled since. So
 // a look begins 2 s before the last row that a step has handled. Every 10 s, one begins at the
@@ -48,8 +49,7 @@ func (l *looks) advance() {
 	}
 }
 
-// settle handles a batch of jobs that others wait for and that are over, and says whether there may
-// be more.
+// settle handles a batch of the due rows of dependency_look, and says whether there may be more.
 func (p *passes) settle(ctx context.Context) (more bool, err error) {
 	if !p.looks.due {
 		return false, nil
