@@ -11,8 +11,8 @@ import (
 const settleBatch = 500
 
 // looks says where to begin in the table dependency_look. Each of its rows is a job at which the
-// janitor must look because of a dependency: a parent that is over or may be, or a job that may
-// wait in vain.
+// janitor must look because of a dependency: a parent that is over or may be, or a job that may no
+// longer need to wait.
 //
 // While any transaction is open, the index keeps an entry of every row that was handled since. So
 // a look begins 2 s before the last row that a step has handled. Every 10 s, one begins at the
