@@ -14,15 +14,15 @@ import (
 )
 
 // Client enqueues jobs, finds them, waits for them and cancels them. It is safe for
-// concurrent use and needs no closing: the pool is the caller's, and it has a connection
-// and goroutines of its own only while somebody waits.
+// concurrent use and needs no closing. It uses the caller's pool, and has a connection
+// and goroutines of its own only while a caller waits for a job.
 type Client struct {
 	pool    *pgxpool.Pool
 	schema  *db.Schema
 	queries *db.Queries
 	waiters *await.Waiters
 	codec   Codec           // nil for none
-	listen  *pgxpool.Config // nil: as the pool
+	listen  *pgxpool.Config // how to connect for notifications; nil: as the pool does
 
 	middleware []EnqueueMiddleware // nil for none
 }
@@ -33,7 +33,7 @@ type Client struct {
 // take no lock that outlives a transaction; but see [Config].Listen.
 type Sessions = db.Sessions
 
-// What can be said of sessions.
+// The values of Sessions.
 const (
 	SessionsAuto   = db.SessionsAuto   // find out
 	SessionsOwn    = db.SessionsOwn    // each connection has its own: there is no such pooler
@@ -45,15 +45,15 @@ type Config struct {
 	// Schema is the schema that holds jobq's tables: letters, digits, _ and -, at most
 	// 63 bytes. Default "jobq".
 	Schema string
-	// Sessions spares workers, janitors and monitors the search for a
-	// pooler, or corrects what they find. Default SessionsAuto.
+	// Sessions tells workers, janitors and monitors whether a pooler shares sessions, so that
+	// they need not find out. Default SessionsAuto: they find out.
 	Sessions Sessions
-	// Listen says how to connect for notifications where the pool leads through a pooler
-	// that shares sessions: a direct connection to the same database. Make it with pgxpool.ParseConfig;
-	// its hooks are called as the pool's are, and it is copied. Workers, Wait and
-	// monitor.Watch listen there, on one connection each, and do all else on the pool; the
-	// janitor that leads has its connection there. Default nil: these connections are made as
-	// the pool's are.
+	// Listen says how to make a direct connection to the same database for notifications. It
+	// is for a pool that connects through a pooler that shares sessions. Make it with
+	// pgxpool.ParseConfig; NewClient copies it, and its hooks are called as the pool's are.
+	// Workers, Wait and monitor.Watch listen on one such connection each, and do all else on
+	// the pool. The janitor that leads works on such a connection. Default nil: these
+	// connections are made as the pool's are.
 	Listen *pgxpool.Config
 	// Codec encodes the args of jobs that the client adds, and the checkpoints, results and steps
 	// of its workers, before they are stored, and decodes them for handlers and for Get.
@@ -96,12 +96,15 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
-// with the tables in the database, and says what to do. Tables that a later jobq has
-// changed are no error as long as they are compatible: see docs/upgrade.md. Where the pool prepares
-// statements, it also finds out whether that is safe: see [Config].Sessions. A
-// client that was never checked learns it from its first statement that fails,
-// and sends that one again. It is an error, too, when [Config].Listen leads to another
-// database than the pool, and none when it leads nowhere for now.
+// with the tables in the database; the text says what to do. Tables that a later jobq has
+// changed are no error as long as they are compatible: see docs/upgrade.md.
+//
+// Check also returns an error when [Config].Listen connects to another database than the
+// pool. It returns none when that connection cannot be made now.
+//
+// If the pool prepares statements, Check also finds out whether that is safe: see
+// [Config].Sessions. A client without a Check learns it from the first statement that
+// fails for this reason, and sends that statement again unless it is in a transaction.
 func (c *Client) Check(ctx context.Context) error {
 	if err := db.CheckVersion(ctx, c.pool, c.schema); err != nil {
 		return err
@@ -121,15 +124,15 @@ func (c *Client) Check(ctx context.Context) error {
 // Pool is the pool that the client works on.
 func (c *Client) Pool() *pgxpool.Pool { return c.pool }
 
-// Sessions is what the client was told of sessions, or SessionsShared when it has
-// found out since that they are.
+// Sessions returns [Config].Sessions, or SessionsShared if the client has found out since
+// that a pooler shares sessions.
 func (c *Client) Sessions() Sessions { return c.schema.Sessions() }
 
-// Listen is how to connect for notifications, as [Config].Listen said; nil for as the pool
-// does. Do not change it.
+// Listen returns [Config].Listen, which says how to connect for notifications; nil means as
+// the pool does. The caller must not change it.
 func (c *Client) Listen() *pgxpool.Config { return c.listen }
 
-// Codec is what encodes the client's jobs; nil for nothing.
+// Codec returns [Config].Codec, which encodes the client's jobs; nil for none.
 func (c *Client) Codec() Codec { return c.codec }
 
 // Schema is the name of the schema that holds jobq's tables.

@@ -22,7 +22,7 @@
 //	    └──── retry, snooze ───────┤   └──▶ cancelled
 //	                  └─ release ──┘
 //
-// A job is scheduled while its run_at lies ahead, for the first run or for
+// A job is scheduled while its run_at is in the future, for the first run or for
 // another one. Before that it is waiting, if it waits for other jobs. Completed,
 // failed and cancelled are final, except for an operator's requeue.
 //

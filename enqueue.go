@@ -118,13 +118,13 @@ const (
 	WaitOnParentFailure   ParentFailure = "wait"   // it waits until the parent has been requeued and completes
 )
 
-// EnqueueDefaults are args whose kind has defaults of its own. What the caller of an
-// enqueue leaves zero is taken from EnqueueDefaults; where the caller gives RunAt or
-// Delay, neither of the two is. What is zero in both has the default of
-// EnqueueOptions, so that a caller cannot go back to, say, priority 0 or to no
-// timeout where the kind has another default.
+// EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
+// an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
+// well, the default of EnqueueOptions. So a caller cannot ask for, say, priority 0 or no
+// timeout if the kind has another default.
 //
-// After has no such default.
+// RunAt and Delay go together: if the caller gives one of them, both defaults of the kind
+// are ignored. After has no such default.
 //
 // Only enqueues from Go use them: not schedules, nor SQL, nor the command jobq enqueue.
 //
@@ -151,13 +151,15 @@ type Enqueued struct {
 	// Duplicate means that nothing was added: a job with the same unique key was
 	// there, and ID is its id.
 	Duplicate bool `json:"duplicate"`
-	// Replaced means that this job has the new args, priority and start now: see
-	// ReplaceOnConflict. A Duplicate that is not Replaced had begun already.
+	// Replaced means that the job with the key has the new args, priority and start now:
+	// see ReplaceOnConflict. With that option, a Duplicate that is not Replaced had begun
+	// already.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Enqueue adds a job and wakes a worker. Nil options mean the defaults.
-// ErrInvalid says which value was refused.
+// Enqueue adds a job and wakes a worker. Nil options mean the defaults. The error is
+// ErrInvalid for a value that was refused, and says which; ErrDuplicate with
+// FailOnConflict; and ErrNotFound when a job of After does not exist.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
 	if c.middleware != nil {
 		return c.oneWithin(ctx, args, options, c.enqueueOneNow)
@@ -213,7 +215,7 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
-	if job.UniqueKey != "" || job.hasUniqueness() || len(job.After) > 0 { // whose holder may be another job, or which waits for some
+	if job.UniqueKey != "" || job.hasUniqueness() || len(job.After) > 0 { // only JobEnqueueMany answers with the holder of a key, and takes After
 		columns := columnsFor(1)
 		if err := c.setColumns(&columns, 0, &job, &params); err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
@@ -237,7 +239,7 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	return Enqueued{ID: id}, nil
 }
 
-// withoutPlace leaves out of a refusal which job of many it is about: there is one.
+// withoutPlace removes the index of the job from a refusal, because the caller gave only one job.
 func withoutPlace(err error) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
@@ -288,8 +290,9 @@ func (c *Client) enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, 
 	return columns, nil
 }
 
-// columnsFor has room for so many jobs in the columns that every job has. Of what no job has
-// there is no array: it would cost the server as much as any other.
+// columnsFor returns columns for count jobs. Only the columns that every job has are arrays from
+// the start: a column that no job sets stays nil, because an array of defaults would cost the
+// server as much as any other.
 func columnsFor(count int) db.JobEnqueueManyParams {
 	return db.JobEnqueueManyParams{Kinds: make([]string, count), Args: make([]json.RawMessage, count)}
 }
@@ -336,7 +339,8 @@ func (c *Client) setColumns(columns *db.JobEnqueueManyParams, i int, job *Enqueu
 	return nil
 }
 
-// setElement sets an element of a column, which is nil until it has one.
+// setElement sets element i of a column of count elements, unless isSet is false. It makes the
+// column when it sets the first element.
 func setElement[T any](column *[]T, count, i int, value T, isSet bool) {
 	if !isSet {
 		return
@@ -392,7 +396,7 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 			return db.JobEnqueueParams{}, err
 		}
 	}
-	if err := storable.Encoded("args", args); err != nil { // that it is JSON, Marshal has seen to
+	if err := storable.Encoded("args", args); err != nil { // Marshal has made sure that it is JSON
 		return db.JobEnqueueParams{}, err
 	}
 	if err := checkOptions(&job.EnqueueOptions); err != nil {
@@ -413,7 +417,7 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	return params, nil
 }
 
-// checkOptions refuses values that the database cannot check.
+// checkOptions returns an error for values that the database cannot check.
 func checkOptions(options *EnqueueOptions) error {
 	if slices.ContainsFunc(options.After, func(id int64) bool { return id < 1 }) {
 		return errors.New("after must be ids of jobs, above 0")

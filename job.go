@@ -36,7 +36,7 @@ type Job struct {
 	LastError    string          `json:"last_error,omitempty"`
 	ClearReason  string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
 
-	LeaseToken        int64      `json:"lease_token"` // how often it was claimed
+	LeaseToken        int64      `json:"lease_token"` // the id of its lease, or of its last one; 0 if it was never claimed
 	LeaseOwner        string     `json:"lease_owner,omitempty"`
 	LeaseExpiresAt    *time.Time `json:"lease_expires_at,omitempty"`
 	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"`
@@ -51,9 +51,10 @@ type Progress struct {
 	At      time.Time `json:"at"`
 }
 
-// Get returns a job, or ErrNotFound. A client with a Codec decodes its args, checkpoint and
-// result; those that cannot be decoded are as they are stored, and ErrUnreadable comes beside the
-// job. Without a Codec, all are as they are stored: see EncryptedWith.
+// Get returns a job, or ErrNotFound. A client with a Codec decodes the args, the checkpoint and
+// the result. If one of them cannot be decoded, Get returns ErrUnreadable together with the job,
+// which has that value as it is stored. Without a Codec, all are as they are stored: see
+// EncryptedWith.
 func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
 	row, err := c.queries.JobGet(ctx, id)
 	if err != nil {
@@ -69,10 +70,10 @@ func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
 	return job, nil
 }
 
-// Cancel ends a job that waits, and asks the worker of a running one to stop.
-// It returns the state afterwards: StateCancelled; StateRunning, while the worker has
-// yet to obey; or the state in which the job had ended before. ErrNotFound if
-// there is no such job.
+// Cancel cancels a job that does not run, and asks the worker of a running one to stop it.
+// It returns the state of the job afterwards: StateCancelled; StateRunning until the worker
+// has stopped it; or the state in which the job had ended before. The error is ErrNotFound
+// if there is no such job.
 func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
 	state, err := dberror.Retry(ctx, func() (string, error) { return c.queries.JobCancel(ctx, id) })
 	operation := fmt.Sprintf("cancel job %d", id)

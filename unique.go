@@ -21,9 +21,9 @@ const (
 	// SkipOnConflict adds nothing, and answers with the job that holds the key. It is the default.
 	SkipOnConflict Conflict = "skip"
 	// ReplaceOnConflict gives the job that holds the key the new args, priority and start, and
-	// answers with it as Replaced: all else, such as its queue and its attempts, stays as it was. It leaves
-	// a job alone that has begun: one that runs, that has stored a step or a
-	// checkpoint and will go on from there, or that has ended and holds its key for a time.
+	// answers with it as Replaced. All else, such as its queue and its attempts, stays as it
+	// was. A job that has begun is not changed: one that runs, one that has stored a step or a
+	// checkpoint and will go on from there, or one that has ended and still holds its key.
 	ReplaceOnConflict Conflict = "replace"
 	// FailOnConflict refuses the enqueue with ErrDuplicate, and all jobs of the same call.
 	FailOnConflict Conflict = "fail"
@@ -77,8 +77,8 @@ func (o *EnqueueOptions) checkUniqueness() error {
 	return storable.Text("on_conflict", string(o.OnConflict))
 }
 
-// uniqueWithCodec refuses to make a key of args that the database sees only as encoded: each
-// time they differ.
+// uniqueWithCodec refuses UniqueBy for a client with a codec. The database makes that key of the
+// args, and sees only encoded args, which differ each time.
 func (c *Client) uniqueWithCodec(options *EnqueueOptions) error {
 	if c.codec != nil && len(options.UniqueBy) > 0 {
 		return errors.New("UniqueBy is not for a client with a codec, whose args the database cannot read: give a UniqueKey")

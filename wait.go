@@ -41,8 +41,8 @@ func (e *NotCompletedError) Error() string {
 	return text
 }
 
-// Err is nil for a job that has completed, and a *NotCompletedError otherwise. Of one that
-// AwaitMany has found gone it can be ErrNotFound.
+// Err is nil for a job that has completed, and a *NotCompletedError for one that has failed or
+// was cancelled. It is ErrNotFound for a job that AwaitMany has not found.
 func (e Ended) Err() error {
 	if e.State == StateCompleted {
 		return nil
@@ -83,17 +83,17 @@ func (e Ended) Decode(target any) error {
 // where that was a deadline. While the database is away, Wait waits for it. ErrUnreadable
 // comes beside how the job has ended, with its result as it is stored.
 //
-// However many wait, a client has one connection that listens, and sends one statement
-// at a time on its pool: for all jobs that have ended, as long as some do; else at most
-// one a second that looks, and every ten seconds one that says that it still waits. Where
-// all jobs have ended before, nothing listens. Behind a pooler, which delivers no notifications, and in a role or on a
-// standby that cannot announce that it waits, jobs are looked at each second. The role
-// needs the rights of a viewer.
+// For all its waiting callers together, a client listens on one connection and sends one
+// statement at a time on its pool: one for all jobs that have ended meanwhile; otherwise at
+// most one a second that looks at the jobs, and one every ten seconds that announces that it
+// still waits. If all jobs had ended before, it does not listen. Jobs are looked at each
+// second behind a pooler, which delivers no notifications, and for a role or on a standby
+// that cannot announce that it waits. The role needs the rights of a viewer.
 //
-// Do not wait within the transaction that has enqueued the job: no worker can see that
-// before it commits, and Wait returns ErrNotFound. Neither wait while holding the last
-// connection of the pool. A handler that waits for a job of its own queue keeps a slot
-// from it.
+// Do not wait within the transaction that has enqueued the job: no worker can see the job
+// before the commit, and Wait returns ErrNotFound. Do not wait while holding the last
+// connection of the pool. A handler that waits for a job of its own queue occupies a slot
+// that the job may need.
 func (c *Client) Wait(ctx context.Context, id int64) (Ended, error) {
 	return c.wait(ctx, id, false)
 }

@@ -11,8 +11,8 @@ import (
 
 const (
 	promoteBatch = 1000
-	// lateCommit is by how much a transaction that schedules a job may end after
-	// the job's time, for the job to be found by the next look.
+	// lateCommit is how late after a job's time the transaction that schedules it may
+	// commit, so that the next usual look still finds the job.
 	lateCommit = 2 * time.Second
 	// fromStartEvery is how often the janitor looks for jobs that came even later,
 	// or were locked when others were promoted.
@@ -109,7 +109,8 @@ func (d *dueJobs) goBack(runAt time.Time) {
 	}
 }
 
-// passOver leaves alone, for a while, the due jobs that promotion has tried and not got.
+// passOver makes the usual look begin after the due jobs that promotion has tried and not got, and plans a
+// look from the start that tries them again.
 func (d *dueJobs) passOver() {
 	d.passed = d.tried
 	if d.tried.After(d.after.RunAt) {
@@ -191,8 +192,8 @@ func (p *passes) lookedFromStart(first pgtype.Timestamptz, took time.Duration) {
 	p.due.startAt = later(now.Add(min(fromStartEvery, p.janitor.config.ScanInterval)), p.due.restedAt)
 }
 
-// looksTogether says whether the usual look may be one from the start, too: not when
-// either takes so long that the other had to rest for it.
+// looksTogether says whether the usual look and the look from the start may be one statement. They may
+// not when they take so long that each must rest for longer than the scan interval.
 func (p *passes) looksTogether() bool {
 	return scanShare*(p.leases.took+p.due.startTook) <= p.janitor.config.ScanInterval
 }

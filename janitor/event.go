@@ -31,9 +31,8 @@ type Stalled struct {
 	State          jobq.State // afterwards
 }
 
-// tell passes an event on, and keeps those of which no statement of ours has
-// left a row already. That is a try: what is recorded may be that the database
-// is away.
+// tell calls Config.OnEvent, and stores the event, unless the statement that caused it has stored it.
+// A failure to store is only logged at debug level: the event may be that the database is away.
 func (j *Janitor) tell(ctx context.Context, event Event) {
 	event.JanitorID = j.id
 	if event.Type == monitor.EventError {

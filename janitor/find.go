@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	// aheadShare is by which share of its period a chore is asked after ahead of its
-	// time, together with others: so chores whose periods are multiples of each other
-	// come to share one question.
+	// A chore is asked about up to 1/aheadShare of its period early, together with others. So
+	// chores whose periods are multiples of each other soon share one query.
 	aheadShare = 10
-	// findTimeout bounds that question, which may wait for a table that somebody has
-	// locked. It borrows its connection from others.
+	// findTimeout is the longest time of that query, which may wait for a locked table. It is
+	// short because the query uses a connection of the pool that others need.
 	findTimeout = 3 * time.Second
 )
 
-// passOver asks which of the chores that are done often would find nothing, in one
-// statement for all that are due, and counts those as done: an idle janitor asks this,
-// and nothing else. If there is no answer, each is done, and says itself what is wrong.
-func (h *housekeeper) passOver(ctx context.Context) {
+// skipIdle asks, in one statement, which of the frequent chores that are due would find nothing to do,
+// and counts these as done. So an idle janitor sends only this statement. If it fails, all of them
+// are done, and each reports its own error.
+func (h *housekeeper) skipIdle(ctx context.Context) {
 	asked := h.askedAfter(time.Now())
 	if len(asked) == 0 {
 		return
@@ -46,8 +45,8 @@ func (h *housekeeper) passOver(ctx context.Context) {
 	}
 }
 
-// askedAfter are the chores to ask after now: if one of those that are done often is
-// due, all that are, or will be soon.
+// askedAfter are the chores to ask about now. If a frequent chore is due, these are all frequent chores
+// that are due or will be soon; otherwise none.
 func (h *housekeeper) askedAfter(now time.Time) (asked []*chore) {
 	due := false
 	for _, c := range h.chores {
@@ -64,8 +63,8 @@ func (h *housekeeper) askedAfter(now time.Time) (asked []*chore) {
 	return asked
 }
 
-// history is what is known of the need for new statistics of the history. There is none
-// while it has as many rows as when there was none, until those that there are get old.
+// history is what is known about whether the history needs new statistics. While it has as many rows as
+// when it needed none, it is taken to need none, for a time: see knownRows.
 type history struct {
 	seen    float64   // how many rows it had at the last question
 	known   float64   // how many it had when it needed none
@@ -81,8 +80,8 @@ func (x *history) knownRows(stands time.Duration) float64 {
 	return x.known
 }
 
-// looked is told whether statistics were made. If so, it is looked again: a day of the
-// history may have been left out.
+// looked records a look at the statistics. analyzed says that it made some: then the next look comes
+// as usual, because another day of the history may need statistics as well.
 func (x *history) looked(analyzed bool) {
 	x.known, x.knownAt = x.seen, time.Now()
 	if analyzed {

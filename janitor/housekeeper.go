@@ -16,8 +16,9 @@ import (
 const (
 	// choresApplication is the application_name of the chores' connections.
 	choresApplication = "jobq-chores"
-	// strangerShare is how many of its periods a chore may stay undone before it
-	// is done in spite of others. "roll up stats" is due every 30 s. When it was
+	// strangerShare is for how many of its periods a chore may stay undone. Then it is
+	// done by a janitor that does not lead, or without the chores' lock. For example,
+	// "roll up stats" is due every 30 s. When it was
 	// last done 10 minutes ago, a janitor that does not lead does it, too; and when
 	// another session has had the chores' lock for that long, it is done without
 	// the lock.
@@ -26,29 +27,28 @@ const (
 	choreRestMax = 5 * time.Minute
 )
 
-// choreTimes are how long a chore may take and rests. Tests have shorter ones.
+// choreTimes are how long a chore may take, and how long it rests. Tests set shorter ones.
 type choreTimes struct {
 	limits limits
 	// rest is how long a chore that failed rests, twice as long after each
 	// failure; lockRest is that of one that did not get a lock: a table's, or that
 	// of the chores.
 	rest, lockRest time.Duration
-	// every is for how long a chore that is done rests, instead of its own time; 0 for that.
+	// every replaces the period of each chore; 0: each has its own.
 	every time.Duration
 	// stands is for how long the history needs no statistics while it does not grow.
 	stands time.Duration
 }
 
 var defaultChoreTimes = choreTimes{
-	// What waits for the lock of a whole table makes everybody wait who comes
-	// after: finishing jobs, too.
+	// The lock limit is short: while a statement waits for the lock of a whole table, all
+	// later statements on the table wait behind it, also those that store results of jobs.
 	limits: limits{statement: 30 * time.Second, lock: 100 * time.Millisecond},
 	rest:   time.Minute, lockRest: time.Second, stands: historyStands,
 }
 
-// housekeeper does the chores beside the recovery, on connections of its own:
-// what a chore runs into ends neither the leadership nor its connection, and
-// keeps no job waiting.
+// housekeeper does the chores beside the recovery, on connections of its own. So an error of a chore
+// does not end the leadership or its connection, and a slow chore delays no job.
 type housekeeper struct {
 	janitor *Janitor
 	chores  []*chore
@@ -59,7 +59,7 @@ type housekeeper struct {
 	failures int       // to connect, since it last succeeded
 
 	refusedSince time.Time // when another session began to have the chores' lock at each try
-	told         bool      // which session that is
+	told         bool      // it was reported which session that is
 }
 
 func newHousekeeper(j *Janitor) *housekeeper {
@@ -83,8 +83,8 @@ func (j *Janitor) housekeep(ctx context.Context) {
 	}
 }
 
-// dueAt is when a chore is to be done next. One who does not lead does it, too,
-// but rarely: that nobody leads who should must not stop it for ever.
+// dueAt is when a chore is to be done next. A janitor that does not lead does it only after
+// strangerShare periods, so that chores are done even if no janitor can lead.
 func (h *housekeeper) dueAt(c *chore) time.Time {
 	every := h.every(c)
 	at := c.done.Add(every)
@@ -114,9 +114,9 @@ func (h *housekeeper) untilNext() time.Duration {
 	return max(time.Until(later(next, h.again)), stuckDelay)
 }
 
-// round does a step of each chore that is due, and again while there are more.
-// It ends when there is no connection to be had: each chore would wait for one,
-// and tell of it, for itself.
+// round does a step of each chore that is due, and repeats that while there are more steps. It ends
+// when it cannot connect: otherwise each chore would wait for a connection and report the
+// failure.
 func (h *housekeeper) round(ctx context.Context) {
 	var conn *pgx.Conn
 	defer func() {
@@ -127,7 +127,7 @@ func (h *housekeeper) round(ctx context.Context) {
 	if time.Now().Before(h.again) {
 		return // woken early, since this janitor leads now
 	}
-	h.passOver(ctx)
+	h.skipIdle(ctx)
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, c := range h.chores {
@@ -143,7 +143,7 @@ func (h *housekeeper) round(ctx context.Context) {
 				h.failures = 0
 			}
 			more = h.step(ctx, c, conn) || more
-			if conn.IsClosed() { // its session may still have the chores' lock
+			if conn.IsClosed() { // close it, since its session may still have the chores' lock
 				db.Close(conn, db.CloseTimeout)
 				conn = nil
 			}
@@ -151,8 +151,8 @@ func (h *housekeeper) round(ctx context.Context) {
 	}
 }
 
-// step does a step of a chore, and says whether there is another. While another
-// session has the chores' lock it leaves them to that one, but not for ever.
+// step does a step of a chore, and says whether there is another. While another session has the chores'
+// lock, it leaves the chore to that session, for at most strangerShare periods.
 func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more bool) {
 	j := h.janitor
 	now, every := time.Now(), h.every(c)
@@ -189,10 +189,9 @@ func (h *housekeeper) finished(c *chore) {
 	h.janitor.tally.did(c)
 }
 
-// refused tells, once, which session has the chores' lock, when it was taken at
-// each try for longer than a step of another janitor's may last. That session may
-// be of a janitor which has much to do, step after step; anybody else's has no
-// business with the lock.
+// refused reports once which session has the chores' lock. It does so when each try has found the lock
+// taken for longer than one step of another janitor may last. If the session is a janitor's, it
+// may just have much to do, and that is no error. No other session should have the lock.
 func (h *housekeeper) refused(ctx context.Context, c *chore, conn *pgx.Conn) {
 	j := h.janitor
 	if h.refusedSince.IsZero() {
@@ -224,8 +223,8 @@ func (h *housekeeper) refused(ctx context.Context, c *chore, conn *pgx.Conn) {
 func (h *housekeeper) try(ctx context.Context, c *chore, conn *pgx.Conn, force bool) (ran, more bool, err error) {
 	j := h.janitor
 	limits := j.choreTimes.limits
-	// The server ends what takes too long; only when it does not answer, the
-	// connection goes.
+	// The server ends a statement that takes too long. The context ends later, and the
+	// connection with it, only if the server does not answer.
 	ctx, cancel := context.WithTimeout(ctx, limits.statement+taskTimeout)
 	defer cancel()
 	unlocked := false
@@ -242,8 +241,8 @@ func (h *housekeeper) try(ctx context.Context, c *chore, conn *pgx.Conn, force b
 	return ran, more, err
 }
 
-// failed makes a chore rest, the longer the more often it failed, and tells
-// why; of a lock that was not to be had, it tells who most likely has it.
+// failed makes a chore rest, twice as long after each failure, and reports the error. If that is the
+// timeout of a lock, it also reports the session that most likely has the lock.
 func (h *housekeeper) failed(ctx context.Context, c *chore, conn *pgx.Conn, err error) {
 	j := h.janitor
 	if ctx.Err() != nil {
@@ -262,8 +261,8 @@ func (h *housekeeper) failed(ctx context.Context, c *chore, conn *pgx.Conn, err 
 	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
 }
 
-// notConnected makes all chores rest, the longer the more often there was no
-// connection, and tells why.
+// notConnected makes all chores rest, twice as long after each failure to connect, and reports the
+// error.
 func (h *housekeeper) notConnected(ctx context.Context, err error) {
 	j := h.janitor
 	if ctx.Err() != nil {
@@ -276,7 +275,8 @@ func (h *housekeeper) notConnected(ctx context.Context, err error) {
 	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("connect for chores: %w", err)})
 }
 
-// growing is how long to rest after a failure, when so many came before it.
+// growing is how long to rest after a failure that came after so many others: rest, doubled for each,
+// at most choreRestMax.
 func growing(rest time.Duration, failures int) time.Duration {
 	return min(rest<<min(failures, 20), max(choreRestMax, rest))
 }

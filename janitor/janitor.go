@@ -1,14 +1,16 @@
-// Package janitor recovers what dead workers leave and keeps the tables in
-// order: it reaps expired leases, makes scheduled jobs available when they are
-// due, frees what waits for jobs that are over, adds the jobs of schedules, rolls up stats, makes and drops partitions, and forgets dead workers.
+// Package janitor recovers the jobs of dead workers and keeps the tables in order. It
+// reaps expired leases, makes scheduled jobs available when they are due, frees jobs
+// that wait for jobs which are over, adds the jobs of schedules, rolls up stats, makes
+// and drops partitions, and deletes the rows of dead workers.
 //
-// Every task is right however many janitors run: each is done in steps, of one
-// statement each, that check what they change and skip rows that others work on.
-// The advisory lock only keeps janitors from doing the same work twice. One that
-// finds work overdue although another session has the lock does it without.
+// Every task is correct for any number of janitors. A task is done in steps of one
+// statement each. A step checks what it changes, and skips rows that others have locked.
+// The advisory lock only keeps janitors from doing the same work twice. A janitor that
+// finds work overdue while another session has the lock does the work without the lock.
 //
-// A janitor reaps, promotes and frees in one goroutine, does its chores (stats, partitions,
-// retention) in another, and fires schedules in a third, on connections of their own.
+// A janitor reaps, promotes and frees in one goroutine, does its chores (stats,
+// partitions, retention) in another, and fires schedules in a third. Each has its own
+// connections.
 package janitor
 
 import (
@@ -35,13 +37,13 @@ import (
 type Mode string
 
 const (
-	// Leader elects one janitor of all by a session lock, held on the very
-	// connection that does the work. Behind a pooler that shares sessions, which
-	// it notices, that is one by jobq.Config.Listen; without that, the mode is Any.
+	// Leader elects one of all janitors by a session lock, held on the connection
+	// that does the work. The janitor notices a pooler that shares sessions. Then that
+	// connection is made by jobq.Config.Listen; without it, the mode is Any.
 	Leader Mode = "leader"
-	// Any lets whichever comes first do each pass, by a lock that ends with the
-	// pass's transaction. It works through PgBouncer; scheduled jobs may start
-	// late by up to ScanInterval.
+	// Any elects no leader: each step is done by the janitor that gets the lock for it
+	// first, and the lock ends with the step's transaction. It works through PgBouncer.
+	// Scheduled jobs may start late by up to ScanInterval.
 	Any Mode = "any"
 )
 
@@ -55,23 +57,23 @@ const (
 )
 
 const (
-	// A follower looks more often than LeaderRetry when leases are short: half of
-	// the shortest one, which keeps the recovery within lease and scan when leader
-	// and worker die together.
+	// leaderRetryMin is the shortest time between two tries of a follower to lead. When leases are short, it
+	// waits for half of the shortest lease instead of LeaderRetry. So jobs are
+	// recovered within the lease and one scan even if leader and worker die together.
 	leaderRetryMin = 500 * time.Millisecond
-	// taskTimeout bounds each step and each question of the janitor.
+	// taskTimeout is the longest time of each step and each query of the janitor.
 	taskTimeout = 30 * time.Second
 	// ownConnections are those of a pool that the janitor makes for itself: for its
 	// passes, the watch over them, schedules, and events.
 	ownConnections = 4
-	// tablesEvery is how often a janitor looks whether it still works with the tables.
+	// tablesEvery is how often a janitor checks that its build still works with the tables.
 	tablesEvery = time.Minute
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
 
-// stepLimits are those of a step of recovery. It waits for no row, and for a
-// table only while somebody changes it.
+// stepLimits are the limits of a step of recovery. A step never waits for a row. It waits for a
+// table only while somebody changes the table.
 var stepLimits = limits{statement: taskTimeout - 5*time.Second, lock: 2 * time.Second}
 
 // Config changes how a janitor works. The zero value is ready to use.
@@ -83,32 +85,33 @@ type Config struct {
 	// shortest lease of all queues; the janitor also wakes at the earliest expiry
 	// that it knows of. Default 10 seconds.
 	ScanInterval time.Duration
-	// NoReap leaves expired leases alone; the janitor's other tasks go on. For a
-	// single worker that recovers at its start, or where others reap. Default false.
+	// NoReap turns off the reaping of expired leases; the janitor's other tasks go on. It is
+	// for a single worker that recovers its jobs at its start, or if other janitors reap.
+	// Default false.
 	NoReap bool
 	// ReapBatch is how many runs one statement reaps at most; while there are more,
 	// it goes on. Default 100.
 	ReapBatch int
-	// LeaderTTL is how long a leader may be silent before the server ends its
-	// session, and with it its leadership; so may a pass in mode Any. Default 30
-	// seconds.
+	// LeaderTTL is how long a leader may send nothing before the server ends its
+	// session, and so its leadership. In mode Any, it is how long the transaction of a
+	// step may be idle. Default 30 seconds.
 	LeaderTTL time.Duration
-	// LeaderRenew is how long a leader is silent at most: half of LeaderTTL or
-	// less. Default 10 seconds.
+	// LeaderRenew is the longest time for which a leader sends nothing, at most half of
+	// LeaderTTL. Default 10 seconds.
 	LeaderRenew time.Duration
-	// LeaderRetry is how often a follower looks whether there is no leader. It
-	// looks more often when there are leases shorter than twice that. Default
-	// 5 seconds.
+	// LeaderRetry is how often a follower looks whether there is no leader. If the
+	// shortest lease is shorter than twice LeaderRetry, it looks every half of that lease,
+	// but not more often than every 500 ms. Default 5 seconds.
 	LeaderRetry time.Duration
-	// OnEvent is told of what the janitor sees and does, which it also logs and
-	// keeps in the table event. It is called once at a time, and waited for. Default
-	// nil: nobody.
+	// OnEvent is called for each event, which the janitor also logs and stores in the
+	// table event. Calls do not overlap, and the janitor waits for each. Default nil: it
+	// is not called.
 	OnEvent func(Event)
 	// Logger is where the janitor writes. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// errShared ends an attempt to lead, before it has left anything in the session.
+// errShared ends an attempt to lead before it has taken a lock in the session.
 var errShared = errors.New("the leader's session is shared by a pooler")
 
 // errNoDirect ends an attempt to lead by the direct connection, which is Config.Listen of the client.
@@ -116,7 +119,7 @@ var errNoDirect = errors.New("there is no direct connection")
 
 const (
 	// directTimeout is how long a janitor tries to make the direct connection, and directRetry how
-	// long it takes turns before it tries again.
+	// long it works in mode Any before it tries again.
 	directTimeout = 5 * time.Second
 	directRetry   = time.Minute
 )
@@ -152,16 +155,16 @@ type Janitor struct {
 	log      *slog.Logger
 	leading  atomic.Bool
 	pooled   atomic.Bool // there is no leader: sessions are shared, or may be, and there is no direct connection
-	noDirect string      // why there was no direct connection the last time, as logged; of the goroutine of Run
+	noDirect string      // the logged reason why the last direct connection failed; only Run's goroutine uses it
 	own      atomic.Pointer[pgxpool.Pool]
 
 	ticker     *ticker
 	tickLimits limits
 	choreTimes choreTimes
-	// tablesEvery is tablesEvery; tests shorten it.
+	// tablesEvery is the constant of this name; tests shorten it.
 	tablesEvery time.Duration
 	directRetry time.Duration // likewise
-	choresWake  chan struct{} // of size 1; said when this janitor becomes the leader
+	choresWake  chan struct{} // of size 1; a signal when this janitor becomes the leader
 	tally       tally
 	telling     sync.Mutex // held while Config.OnEvent runs
 }
@@ -198,9 +201,9 @@ func (j *Janitor) ID() string { return j.id }
 // Leading says whether this janitor is the leader now.
 func (j *Janitor) Leading() bool { return j.leading.Load() }
 
-// Run works until the context ends, and then returns nil. It survives a
-// database that goes away. An error is about tables that are missing or too new
-// for this build, also when they become so while it works.
+// Run works until the context ends, and then returns nil. While the database is away,
+// it tries again. It returns an error when tables are missing or too new for this build,
+// at the start or later.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -243,7 +246,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 			j.tell(ctx, Event{Type: monitor.EventError, Err: err})
 		}
 		if db.IsStale(err) {
-			j.pool().Reset() // whoever is the primary now: new connections find it
+			j.pool().Reset() // new connections find the server that is the primary now
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			break
@@ -255,9 +258,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
-// work does what the mode says, until it breaks. Where sessions are shared there
-// is no leader: its lock would stay behind in a session, and let a second one in. With a
-// direct connection, a janitor leads by that.
+// work does what the mode says until that fails. When sessions are shared, no janitor leads on a
+// connection of the pool: the lock could stay in a session after the leader has gone, and a
+// second janitor could get the same session, and the lock with it. With a direct connection,
+// the janitor leads on that.
 func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	sessions, err := j.findSessions(ctx)
 	if sessions == "" {
@@ -285,8 +289,8 @@ func (j *Janitor) leadsDirectly() bool {
 	return j.client.Listen() != nil && j.schema.Sessions() == db.SessionsShared
 }
 
-// leadDirectly is lead by a direct connection. While that cannot be made, the janitor
-// takes turns, as it does where the client has none.
+// leadDirectly is lead on a direct connection. While that cannot be made, the janitor works in
+// mode Any, as without a direct connection, and tries again every directRetry.
 func (j *Janitor) leadDirectly(ctx context.Context, started, healthy func()) error {
 	if err := j.usePoolOfItsOwn(ctx); err != nil {
 		return err
@@ -316,8 +320,8 @@ func (j *Janitor) findSessions(ctx context.Context) (db.Sessions, error) {
 	return j.schema.FindSessions(ctx, j.pool())
 }
 
-// usePoolOfItsOwn makes the janitor do without the client's pool where that one
-// prepares statements, which it must not do in sessions that are shared.
+// usePoolOfItsOwn makes a pool that prepares no statements, if the client's pool prepares them:
+// in shared sessions this must not be done.
 func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
 	config := j.pool().Config()
 	if j.own.Load() != nil || !db.NamesStatements(config.ConnConfig) {
@@ -333,8 +337,8 @@ func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
 	return nil
 }
 
-// pool is where the janitor's connections come from, other than the leader's and
-// the chores', which are made alike.
+// pool is the pool that the janitor uses. The connections of the leader and of the chores are
+// not from it, but are made with its settings.
 func (j *Janitor) pool() *pgxpool.Pool {
 	if own := j.own.Load(); own != nil {
 		return own
@@ -351,8 +355,8 @@ func (j *Janitor) checkVersion(ctx context.Context) error {
 	return db.CheckVersion(ctx, j.pool(), j.schema)
 }
 
-// watchTables ends the janitor when a migration was applied that it does not work
-// with. Other errors are told by those that meet them in their work.
+// watchTables ends the janitor when the tables have become too new for it. It ignores other
+// errors: the goroutines that meet them in their work report them.
 func (j *Janitor) watchTables(ctx context.Context, end context.CancelCauseFunc) {
 	for sleep.For(ctx, jitter(j.tablesEvery)) == nil {
 		if err := j.checkVersion(ctx); errors.Is(err, db.ErrNewerSchema) {
@@ -374,8 +378,8 @@ func (j *Janitor) wakeChores() {
 	}
 }
 
-// jitter is a duration less up to a fifth of it, so that janitors which began
-// together do not go on together.
+// jitter returns the duration minus a random part of up to a fifth, so that janitors which
+// started together do not stay in step.
 func jitter(duration time.Duration) time.Duration {
 	return duration - rand.N(duration/5+1) // #nosec G404 -- jitter
 }

@@ -35,7 +35,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	defer db.Close(conn, db.CloseTimeout)
 	locked, err := j.takeLock(ctx, conn)
 	if err != nil || !locked {
-		return err // not locked: another was faster
+		return err // not locked: another janitor was faster
 	}
 	j.leading.Store(true)
 	j.wakeChores()
@@ -50,7 +50,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 		return true, work(ctx, conn)
 	}
 	err = passes.run(ctx, func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
-		healthy() // only now: the lock alone does not make a pass succeed
+		healthy() // after a pass, since having the lock does not mean that passes succeed
 		return wait(ctx, duration, wakeEpoch)
 	})
 	j.leading.Store(false)
@@ -73,8 +73,8 @@ func (j *Janitor) takeLock(ctx context.Context, conn *pgx.Conn) (locked bool, er
 	return j.schema.Queries(conn).JanitorLock(ctx, class, object)
 }
 
-// awaitFreeLock looks every now and then, on a pooled connection and without
-// keeping the lock, so that followers cost no connection.
+// awaitFreeLock waits until no session has the leader's lock. It tries the lock every LeaderRetry
+// on a pooled connection and does not keep it, so that followers hold no connection.
 func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy func()) error {
 	class, object := j.schema.AdvisoryKey(db.LockJanitor)
 	for {
@@ -92,10 +92,9 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 	}
 }
 
-// connectLeader opens the leader's connection: the server ends it when the
-// leader is silent, and ends a step that takes too long, also when the leader is
-// gone and nobody waits for it. The connection hears of jobs that are due soon, and
-// of schedules that somebody has changed.
+// connectLeader opens the leader's connection. The server ends the connection when the leader sends
+// nothing for LeaderTTL, and ends a step that takes too long even if the leader has gone. The
+// connection listens for jobs that are due soon and for schedules that were changed.
 func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := j.connectAlone(ctx)
 	if err != nil {
@@ -138,8 +137,8 @@ func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectDirectly opens a connection as the client listens. It must lead to the pool's
-// database: the leader changes what it finds.
+// connectDirectly opens a connection by the client's Config.Listen. It must be to the same database
+// as the pool, because the leader changes rows there.
 func (j *Janitor) connectDirectly(ctx context.Context) (*pgx.Conn, error) {
 	connecting, connected := context.WithTimeout(ctx, directTimeout)
 	defer connected()
@@ -178,8 +177,8 @@ func (j *Janitor) connectBy(ctx context.Context, to *pgxpool.Config, application
 	})
 }
 
-// release gives up the lock and closes its connection. A pooler that keeps the
-// session would never let go of the lock.
+// release gives up the lock and closes its connection. Closing is not enough: a pooler that keeps
+// the session would keep the lock.
 func release(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -187,10 +186,9 @@ func release(conn *pgx.Conn) {
 	db.Close(conn, db.CloseTimeout)
 }
 
-// sleepOn sleeps on the leader's connection, which hears of jobs that become
-// due, and pings so that the server does not take it for dead. It tells heardFunc
-// when each of those jobs is to start, in seconds since 1970; the ticker hears of
-// schedules.
+// sleepOn returns a sleepFunc that waits for notifications on the leader's connection. It pings every
+// LeaderRenew, so that the server does not end the session. It calls heardFunc with the time at
+// which a job is due, in seconds since 1970, and tells the ticker of changed schedules.
 func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFunc {
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
@@ -221,8 +219,8 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 	}
 }
 
-// hear takes a notification, and says when the job is to start that it tells of, if it
-// tells of one.
+// hear handles a notification. If it is of a job, hear returns when the job is due, in seconds since
+// 1970, and true.
 func (j *Janitor) hear(notification *pgconn.Notification, heardFunc func(epoch float64)) (due float64, isDue bool) {
 	if notification.Channel == db.Channel(j.schema.Name(), db.TopicSchedule) {
 		j.ticker.changed()
@@ -236,8 +234,8 @@ func (j *Janitor) hear(notification *pgconn.Notification, heardFunc func(epoch f
 	return due, true
 }
 
-// hearBuffered takes what has come with the answers of earlier statements, and waits for
-// nothing.
+// hearBuffered handles the notifications that have arrived with the answers of earlier statements,
+// without waiting for more.
 func (j *Janitor) hearBuffered(conn *pgx.Conn, heardFunc func(epoch float64)) {
 	ended, end := context.WithCancel(context.Background())
 	end()

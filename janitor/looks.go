@@ -7,19 +7,20 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// settleBatch is with how many children of jobs that are over one step deals.
+// settleBatch is how many children of jobs that are over one step handles at most.
 const settleBatch = 500
 
-// looks is what is known of the jobs to look at because others wait for them: see the
-// table dependency_look.
+// looks says where to begin in the table dependency_look. Each of its rows is a job at which the
+// janitor must look because of a dependency: a parent that is over or may be, or a job that may no
+// longer need to wait.
 //
-// While any transaction is open, the index keeps an entry of every row that was dealt with
-// since. So a look begins 2 s before the last row that a step has come to; every 10 s one
-// begins at the start, for rows of transactions that were open for longer.
+// While any transaction is open, the index keeps an entry of every row that was handled since. So
+// a look begins 2 s before the last row that a step has handled. Every 10 s, one begins at the
+// start, for rows of transactions that were open for longer than 2 s.
 type looks struct {
-	due   bool      // at least one is
+	due   bool      // at least one row is due
 	from  time.Time // where the last look has begun; zero: at the start
-	last  time.Time // when the last one that a step has come to was due, by the server's clock
+	last  time.Time // when the last row that a step has handled was due, by the server's clock
 	whole time.Time // when the last look from the start began
 }
 
@@ -32,24 +33,23 @@ func (l *looks) begin() time.Time {
 	return l.from
 }
 
-// heard is told that there is something to be looked at, and since when it was due. What
-// the usual look does not reach, as its transaction was open for long, makes the next one
-// begin at the start, once a second at most: anybody may notify.
+// heard handles a notification of a new row, which is due since epoch, in seconds since 1970. If the
+// usual look would miss it, because its transaction was open for long, the next look begins at the
+// start. It does so at most once a second, because anybody can send notifications.
 func (l *looks) heard(epoch float64) {
 	if !l.from.IsZero() && epoch < float64(l.from.UnixMicro())/1e6 && time.Since(l.whole) >= time.Second {
 		l.whole = time.Time{}
 	}
 }
 
-// advance has the next step begin later, past what the last one has dealt with.
+// advance makes the next step begin 2 s before the last row that was handled.
 func (l *looks) advance() {
 	if from := l.last.Add(-lateCommit); from.After(l.from) {
 		l.from = from
 	}
 }
 
-// settle does a step of what is to be done about jobs that others wait for, and says
-// whether there may be more.
+// settle handles a batch of the due rows of dependency_look, and says whether there may be more.
 func (p *passes) settle(ctx context.Context) (more bool, err error) {
 	if !p.looks.due {
 		return false, nil

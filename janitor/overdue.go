@@ -14,19 +14,19 @@ import (
 	"github.com/jobq-dev/jobq/monitor"
 )
 
-// neglectShare is for how many times the bound a janitor goes on without the
-// lock, once it has seen that the session which has it does nothing.
+// neglectShare times the bound is how long a janitor works without the lock after it has seen that the
+// session which has the lock does nothing.
 const neglectShare = 10
 
-// neglect is what a janitor knows of work that is overdue although somebody has
-// the lock. The lock can be taken by anybody who may log in, or be left behind
-// by a pooler; the work needs none to be right.
+// neglect is what a janitor knows of work that is overdue although a session has the lock. Anybody who
+// may log in can take the lock, and a pooler can keep it in a session. The work is correct
+// without the lock.
 type neglect struct {
 	janitor *Janitor
-	// bound is how late work is at most when a leader dies: its session ends after
+	// bound is the latest that work is done when a leader dies: its session ends after
 	// LeaderTTL, and followers look every LeaderRetry.
 	bound time.Duration
-	until time.Time
+	until time.Time // until then the janitor works without the lock
 }
 
 func (j *Janitor) newNeglect() *neglect {
@@ -35,10 +35,10 @@ func (j *Janitor) newNeglect() *neglect {
 
 func (j *Janitor) neglectBound() time.Duration { return j.config.LeaderTTL + 2*j.config.LeaderRetry }
 
-// lasts says whether to do the work without the lock.
+// lasts says whether the janitor still works without the lock.
 func (n *neglect) lasts() bool { return time.Now().Before(n.until) }
 
-// notice begins the time without the lock, and says who has it, once.
+// notice begins the time without the lock, and reports once which session has the lock.
 func (n *neglect) notice(ctx context.Context, late time.Duration, role db.LockRole) {
 	if n.lasts() {
 		return
@@ -67,9 +67,9 @@ func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Du
 		message, late, holder.Pid.Int32, holder.Application, holder.Address)})
 }
 
-// watch looks for overdue work for as long as this janitor does not lead, and
-// does it: recovery depends neither on the lock nor on whoever has it. Of several
-// that watch, one does it at a time.
+// watch looks for overdue work while this janitor does not lead, and does it. So recovery depends
+// neither on the leader's lock nor on the session that has it. Of several janitors that watch, one
+// at a time does the work, by a lock of its own.
 func (j *Janitor) watch(ctx context.Context) {
 	pool := j.pool()
 	neglect := j.newNeglect()
@@ -92,8 +92,8 @@ func (j *Janitor) watch(ctx context.Context) {
 	}
 }
 
-// rescue does what is overdue. What is locked by other transactions nobody can
-// do, and so nobody is blamed for it.
+// rescue does the work that is overdue. It reports the session that has the lock only if it could do
+// some of the work: rows that other transactions have locked are not the fault of that session.
 func (j *Janitor) rescue(ctx context.Context, passes *passes, neglect *neglect) error {
 	next, err := passes.next(ctx)
 	if err != nil {

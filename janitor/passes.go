@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// stuckDelay is how long the janitor leaves what it could not deal with alone,
-	// such as a due job that somebody has locked.
+	// stuckDelay is how long the janitor waits before it tries again what it could not do,
+	// such as promoting a due job that another session has locked.
 	stuckDelay = 20 * time.Millisecond
-	// stuckDelayMax is what that delay grows to while an expired lease stays
-	// locked, since each look for it reads all of lease, and while another
-	// janitor is always at work.
+	// stuckDelayMax is the most that this delay grows to while an expired lease stays
+	// locked, because each look for it reads the whole table lease; and while another
+	// janitor always has the lock.
 	stuckDelayMax = time.Second
-	// quarantineTimeout bounds how long recovery waits while crashes are counted.
+	// quarantineTimeout is the longest time that recovery waits for the count of crashes.
 	quarantineTimeout = 3 * time.Second
-	// restShare is how much longer it rests than it has worked, up to stuckDelay,
-	// when jobs come due in quick succession: they are promoted together then.
+	// restShare is how many times as long as its last pass the janitor rests, at most
+	// stuckDelay, when jobs become due in quick succession. So they are promoted in batches.
 	restShare = 4
-	// scanShare is how much longer than a look through many rows the next one
-	// waits, unless a lease may end before.
+	// scanShare is how many times as long as the last scan of many rows the janitor waits
+	// until the next one, unless a lease may end before. So scans take 5 % of the time.
 	scanShare = 19
 )
 
@@ -31,23 +31,23 @@ const (
 type passes struct {
 	janitor *Janitor
 	queries *db.Queries // for looks
-	// step runs one bounded step of work, and says whether it did: not when
+	// step runs one bounded step of work. It returns ran = false, without an error, when
 	// another janitor has the lock.
 	step   stepFunc
 	leases leases
 	due    dueJobs
 	looks  looks
-	hears  bool      // whether its sleep ends when a job is committed that is due soon
+	hears  bool      // its sleep ends when a job is committed that is due before the planned wake-up
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
-	taken  int64     // jobs reaped, promoted, and looked at since others wait for them, by these passes
-	// hearFunc takes what was heard while it worked; nil when it hears nothing.
+	taken  int64     // the total of jobs reaped, promoted and settled
+	// hearFunc handles the notifications that arrived during the work; nil when none arrive.
 	hearFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
 	// and refusedSince when that began.
 	refused      int
 	refusedSince time.Time
-	// overdueFunc is told how late the latest work is, when some is.
+	// overdueFunc is called when work is overdue, with how late the latest of it is.
 	overdueFunc func(ctx context.Context, late time.Duration)
 }
 
@@ -60,22 +60,21 @@ type session interface {
 	db.Batcher
 }
 
-// leases is what the last scan of lease has said of when leases end.
+// leases is what the last scan of the table lease has found about when leases end.
 type leases struct {
 	at    time.Time     // when to scan again
-	end   bool          // since one ends then, if it is not extended
-	took  time.Duration // the scan
+	end   bool          // a lease ends at that time, unless it is extended
+	took  time.Duration // how long the last scan took
 	stuck int           // reaps in a row that found an expired lease locked
 }
 
 func (l leases) due() bool { return !time.Now().Before(l.at) }
 
-// sleepFunc waits for the duration, or less when it hears of a moment earlier
-// than the epoch, in seconds by the server's clock, at which it would wake.
+// sleepFunc waits for the duration. It returns early when it hears of a job that is due before
+// wakeEpoch, the time of the planned wake-up in seconds since 1970 by the server's clock.
 type sleepFunc func(ctx context.Context, duration time.Duration, wakeEpoch float64) error
 
-// run does passes until something fails: at once, and whenever something may
-// be due.
+// run does a pass at once, and then whenever something may be due, until one fails.
 func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	for {
 		p.woke = time.Now()
@@ -88,16 +87,16 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
-// heard is told that something is due that was just committed, and when.
+// heard handles a notification of a commit: epoch is when the job, or the look at a job that
+// others wait for, is due, in seconds since 1970.
 func (p *passes) heard(epoch float64) {
 	p.due.heard(epoch)
 	p.looks.heard(epoch)
 }
 
-// recover reaps expired leases, promotes due jobs, and settles what waits for jobs that
-// are over, until there are none. It
-// does a step of each in turn, so that millions of the one do not hold up the
-// others.
+// recover reaps expired leases, promotes due jobs, and settles jobs that wait for jobs which are
+// over, until nothing is left. It does a step of each task in turn, so that millions of rows of
+// one task do not delay the others.
 func (p *passes) recover(ctx context.Context) error {
 	for {
 		reaping, err := p.reap(ctx)
@@ -112,7 +111,7 @@ func (p *passes) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if p.hearFunc != nil { // a backlog takes minutes
+		if p.hearFunc != nil { // working off a backlog takes minutes, and notifications come meanwhile
 			p.hearFunc()
 		}
 		if !reaping && !promoting && !settling {
@@ -122,9 +121,9 @@ func (p *passes) recover(ctx context.Context) error {
 	}
 }
 
-// await sleeps until the next moment at which a lease ends or a job is due.
-// While there is none, it looks once a scan interval, and asks nothing else: an
-// idle queue is to cost next to nothing.
+// await sleeps until the next time at which a lease ends or a job is due. While none is known, it
+// sends one query for each scan interval and nothing else, because an idle queue must cost next
+// to nothing.
 func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 	for slept := false; ; slept = true {
 		next, err := p.next(ctx)
@@ -146,9 +145,9 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
-// untilFromStart is the time until the next look from the start, if the janitor
-// is to wake for it: while it knows of nothing that such a look would find, it
-// goes on sleeping, unless nobody would tell.
+// untilFromStart is how long the janitor may sleep because of looks from the start: until the next
+// one if that may find a job, else the scan interval. If the janitor hears notifications, it
+// knows when a look from the start may find a job (due.behind); otherwise it must look.
 func (p *passes) untilFromStart() time.Duration {
 	if p.due.after.RunAt.IsZero() || p.hears && !p.due.behind {
 		return p.janitor.config.ScanInterval
@@ -156,7 +155,8 @@ func (p *passes) untilFromStart() time.Duration {
 	return max(time.Until(p.due.startAt), stuckDelay)
 }
 
-// try does a step with a deadline, and counts those that another's lock prevents.
+// try does a step with a deadline, and counts the steps in a row that the lock of another
+// session prevents.
 func (p *passes) try(ctx context.Context, work func(context.Context, session) error) (ran bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
@@ -172,12 +172,12 @@ func (p *passes) try(ctx context.Context, work func(context.Context, session) er
 	return false, nil
 }
 
-// delay is how long to leave alone what could not be done so many times.
+// delay is how long to wait after so many failed tries before the next one.
 func delay(times int) time.Duration { return min(stuckDelay<<min(times, 10), stuckDelayMax) }
 
-// next asks when there is something to do, and scans lease only when a lease
-// may have ended since the last scan, or it is time to look whether one was
-// written that nobody has told of.
+// next asks the database when there is something to do. It scans the table lease only when a
+// lease may have ended since the last scan, or when the last scan is a scan interval old (older when
+// scans are slow): the janitor may not know of a lease that was made since.
 func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	fromStart := p.due.startIsDue()
 	if fromStart && !p.looksTogether() {
@@ -218,8 +218,8 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	return next, nil
 }
 
-// reap takes a batch of jobs away from workers whose leases have expired, tells
-// of them when that has committed, and says whether there may be more.
+// reap releases a batch of jobs whose leases have expired, reports them after the commit, and says
+// whether there may be more.
 func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	if p.janitor.config.NoReap || !p.leases.due() {
 		return false, nil
@@ -248,9 +248,9 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	return p.lookForMore(ctx, len(reaped) == 0)
 }
 
-// lookForMore scans lease after a reap that took all it could. If the reap has
-// found none, a lease that is due is locked by somebody, or has runs that are: then
-// it is left alone for a while.
+// lookForMore scans the table lease after a reap that took all it could, and says whether to reap
+// again. If the reap has found none although a lease is due, another session has locked the lease
+// or one of its runs: then the next try comes after a delay.
 func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, err error) {
 	if _, err := p.next(ctx); err != nil {
 		return false, err
@@ -267,8 +267,8 @@ func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, er
 	return false, nil
 }
 
-// quarantine pauses a kind whose workers crash in a row. It is no part of recovery,
-// which goes on without it: what was missed this time is counted with the next crash.
+// quarantine counts the crashes by kind, and pauses a kind whose workers crash in a row. Recovery
+// goes on if that fails: the kind is then paused after a later crash.
 func (p *passes) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
 	ctx, cancel := context.WithTimeout(ctx, quarantineTimeout)
 	defer cancel()

@@ -37,28 +37,27 @@ const (
 	tickRetention  = 7 * 24 * time.Hour
 )
 
-// retention forgets what is old, in steps, each of which goes on where the one
-// before has ended, or at the start after one of which nobody knows whether it was
-// committed. What was deleted stays in the tables and their indexes for as long as
-// any transaction may still see it, and a step that began at the start would walk
-// through all of it: of 300,000 rows in steps of 500, the last one would walk
-// through 299,500, and all of them together through 90 million.
+// retention deletes what is old, in steps. Each step begins where the one before has ended;
+// or at the start, if it is not known whether the one before was committed. Deleted rows stay in
+// the tables and their indexes while any transaction may still see them. If each step began at
+// the start, it would read through all of these. For example, of 300,000 rows in steps of 500,
+// the last step would read through 299,500, and all steps together through 90 million.
 type retention struct {
 	log *slog.Logger
-	// Where the last step has ended. A run of steps that comes to its end begins
-	// anew with the next one.
+	// Where the last step of each chore has ended; the zero value: the next one begins at
+	// the start.
 	payload      db.PayloadPruneRow
 	audit        db.AuditPruneRow
 	dependencies db.DependencyPruneRow
 }
 
-// retentionChores are the chores that forget what is old.
+// retentionChores are the chores that delete what is old.
 func (j *Janitor) retentionChores() []*chore {
 	r := &retention{log: j.log}
 	output := byTime("prune output", outputEvery, pruneOutput)
 	output.often = true
 	chores := []*chore{
-		// Before the days that they keep.
+		// Before "drop old days", since dependencies keep days.
 		{
 			name: "prune dependencies", every: retentionEvery, work: r.pruneDependencies,
 			reset: func() { r.dependencies = db.DependencyPruneRow{} },
@@ -82,9 +81,8 @@ func (j *Janitor) retentionChores() []*chore {
 	return chores
 }
 
-// byTime is a chore that forgets rows in the order of their times. A step is told
-// where the last one has ended, says where it has ended itself, and whether there
-// is another.
+// byTime is a chore that deletes rows in the order of their times. step gets the time at which the
+// step before has ended; it returns the time at which it has ended, and whether there is more.
 func byTime(name string, every time.Duration, step timeStep) *chore {
 	beginning := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	after := beginning

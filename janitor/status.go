@@ -12,9 +12,9 @@ type Status struct {
 	Leading bool
 	Reaped  int64 // runs whose lease had ended, taken away from their workers
 	Passes  int64 // passes of recovery that came to their end
-	Errors  int64 // events of monitor.EventError
-	// LookedAt is when it last looked what is due, which it does once in
-	// Config.ScanInterval at least while it works; zero before that.
+	Errors  int64 // events of type monitor.EventError
+	// LookedAt is when it last asked what is due; zero before the first time. While it works,
+	// it asks at least once in Config.ScanInterval.
 	LookedAt time.Time
 	// ChoresDone is when this janitor last finished each chore. A chore that it
 	// has not finished yet is not there.

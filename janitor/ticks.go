@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// onTime is how late a tick may be that is not to be caught up with: a leader
-	// that dies has a successor by then.
+	// onTime is how late a tick may be with catch_up none: when a leader dies, another
+	// janitor leads by then.
 	onTime = time.Minute
 	// tickRest is how long a schedule rests that did not work, twice as long after
 	// each failure, at most tickRestMax.
@@ -23,21 +23,22 @@ const (
 	tickRestMax = time.Minute
 )
 
-// defaultTickLimits are those of one schedule's insert of jobs. While it waits, so do
-// the other schedules.
+// defaultTickLimits are the limits of one schedule's insert of jobs. The other schedules wait
+// meanwhile.
 var defaultTickLimits = limits{statement: 10 * time.Second, lock: time.Second}
 
-// brokenError is of a schedule that no database is needed to refuse.
+// brokenError is the error of a schedule that is invalid in itself, as Go code finds without the
+// database.
 type brokenError struct{ error }
 
 func isBroken(err error) bool { return errors.As(err, &brokenError{}) }
 
-// fires is what is to be done about a schedule.
+// fires is the plan of one look at a schedule.
 type fires struct {
 	ticks  []time.Time // whose jobs are to be added
 	next   *time.Time  // the first one to come; nil: none
 	missed time.Time   // the first of those that are left out; zero: none is
-	until  time.Time   // all ticks up to it are dealt with then
+	until  time.Time   // the plan covers all ticks up to this time
 }
 
 // planFires computes which ticks of a schedule are to be made. With an hourly one
@@ -72,7 +73,7 @@ func planFires(row db.ScheduleLookRow) (f fires, err error) {
 	return f, nil
 }
 
-// cut leaves all but the first so many ticks for the next look, which is to come now.
+// cut keeps the first count ticks and leaves the others to another look at once.
 func (f *fires) cut(count int, now time.Time) {
 	if count > 0 && len(f.ticks) > count {
 		f.ticks, f.until, f.next = f.ticks[:count], f.ticks[count-1], &now

@@ -11,17 +11,17 @@ import (
 	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
-// limits are what the server is to end a step for, so that no step needs to
-// lose its connection for it.
+// limits are the times after which the server ends a statement of a step. The server ends only the
+// statement, so that the step keeps its connection.
 type limits struct {
 	statement time.Duration
 	lock      time.Duration // how long a lock may be waited for
 }
 
-// turn runs work in a transaction of its own, under the advisory lock of that
-// role, and says whether it did: not when another session has the lock, unless
-// it is forced. The lock ends with the transaction, which the server ends when
-// the janitor is stuck or lost in it.
+// turn runs work in a transaction of its own, under the advisory lock of the role. If another session
+// has the lock, it returns ran = false without an error, unless force is set: then it runs work
+// without the lock. The lock ends with the transaction. The server ends the transaction when the
+// janitor hangs or vanishes in it.
 func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.LockRole, force bool,
 	work func(context.Context, session) error,
 ) (ran bool, err error) {
@@ -31,7 +31,7 @@ func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.
 		Class: class, Object: object,
 		StatementMs: milliseconds(limits.statement), LockMs: milliseconds(limits.lock), IdleMs: milliseconds(j.config.LeaderTTL),
 	}
-	// Whatever the role's default: dependency_step needs it.
+	// Set explicitly, because a role can have another default: dependency_step needs read committed.
 	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		lock, err := j.schema.Queries(tx).JanitorTurn(ctx, params)
 		if err != nil || !lock.Locked && !force {
@@ -48,8 +48,8 @@ type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// takeTurns does passes on pooled connections, each step under a lock that ends
-// with its transaction.
+// takeTurns is the work of mode Any: it does passes on pooled connections, each step under a lock that
+// ends with the step's transaction.
 func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
 	pool := j.pool()
 	if err := j.checkVersion(ctx); err != nil {

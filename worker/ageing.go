@@ -11,14 +11,14 @@ import (
 const (
 	// agedLookEvery is how often a worker looks which priorities have waited for too long.
 	agedLookEvery = 10 * time.Second
-	// agedRestShare is how many times as long as a look took the next one waits at least: while
-	// a transaction is held open, a look walks past what was claimed since.
+	// After a look, the worker waits at least agedRestShare times as long as the look took. A look
+	// can take long: while a transaction is open, it reads the entries of all jobs claimed since.
 	agedRestShare = 19
 )
 
 // lookForAged tells the queues which of their priorities have waited for too long, until
-// the context ends. Only those that may have left jobs in the line are looked at: where all
-// that came was claimed, nothing waits behind more urgent jobs.
+// the context ends. It looks only at queues that may have left jobs in the line: if a queue has
+// claimed all its jobs, none waits behind more urgent ones.
 func (w *Worker) lookForAged(ctx context.Context) {
 	rest := w.agedLookEvery
 	for !within(ctx.Done(), rest, nil) {
@@ -32,12 +32,12 @@ func (w *Worker) lookForAged(ctx context.Context) {
 	}
 }
 
-// aged looks which priorities of the queue have waited for too long: none, when that cannot
-// be found out. It asks for the kinds that the queue claims, since a claim that begins with a
-// priority of which it asks for no job walks past all of them.
+// aged returns the priorities of the queue that have waited for too long, or none if the query
+// fails. It asks only about the kinds that the queue claims: a claim that begins with a priority
+// which has no job of these kinds would read past all jobs of that priority.
 func (q *queue) aged(ctx context.Context) []db.Aged {
 	kinds := q.worker.claimable(q.kinds)
-	if len(kinds) < len(q.kinds) || !q.load.isBehind() { // a claim of some kinds begins with none of them
+	if len(kinds) < len(q.kinds) || !q.load.isBehind() { // a claim of only some kinds does not use aged priorities
 		return nil
 	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -45,7 +45,7 @@ func (q *queue) aged(ctx context.Context) []db.Aged {
 	aged, err := q.worker.schema.AgedPriorities(callCtx, q.worker.pool, q.name, kinds)
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case db.IsTimeout(err): // so the database answers, but for this
+	case db.IsTimeout(err): // the database works, and only this query is slow
 		q.worker.log.DebugContext(ctx, "looking for jobs that wait behind more urgent ones took too long", "queue", q.name, "error", err)
 	default:
 		q.worker.databaseTrouble(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/line"
 )
 
-// claim is a claim under way, of one round trip.
+// claim is the claim of one round trip: what it asks for, and what was known before it was sent.
 type claim struct {
 	queue    *queue
 	request  db.JobClaimParams
@@ -19,13 +19,13 @@ type claim struct {
 	plain    bool // it takes jobs without a partition key, as planned
 	keys     keysPlan
 	settings leases.Settings
-	// notification is the last of new jobs that was received before it was sent.
+	// notification is the last notification of new jobs that arrived before the claim was sent.
 	notification string
-	unblocks     int // of the load, before it was sent
+	unblocks     int // load.unblockCount before the claim was sent
 	underWay     *leases.Claim
 }
 
-// newClaim returns a claim of up to so many jobs.
+// newClaim returns a claim of up to count jobs.
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
 	c.request = db.JobClaimParams{
@@ -39,13 +39,13 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 	return c
 }
 
-// answered takes over the jobs that the claim, sent at the instant, has got, and
-// tells the other workers when it left none.
+// answered accepts the jobs of the claim, which was sent at sent and took took, and tells the
+// other workers when it has left no job in the line.
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer))
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
-		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // else there is room, and no job for it
+		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // with fewer, the limits left room and there was no job for it
 			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
 		}
 		if admission.Jobs == 0 {
@@ -63,7 +63,8 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 		c.notLooked(now, took)
 	case c.plain:
 		leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took)
-		// With throttled keys, the others look as well: they learn when the next one may start a job.
+		// While keys are throttled, the other workers must look as well: each learns from its own
+		// claim when the next key may start a job.
 		if leftNothing && !answer.KeysMore && answer.KeysWait == 0 {
 			c.queue.notifications.TellOthers(c.notification)
 		}
@@ -71,16 +72,17 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	c.queue.accept(answer.Claimed, answer.Keyed, sent, c.settings)
 }
 
-// notLooked makes the queue claim again: the claim was not to take any job without a
-// partition key.
+// notLooked makes the queue claim again. The limits, or jobs with partition keys, left no room
+// in this claim, so it has not looked for jobs without a key.
 func (c *claim) notLooked(now, took time.Duration) {
 	if c.plain {
 		c.queue.load.failed(now, c.plan, took, false)
 	}
 }
 
-// failed makes the queue claim again, and has jobs given back that it may have got. A claim that took no
-// jobs without a partition key had no plan, and so looked back at nothing.
+// failed makes the queue claim again. If the claim may have committed, the jobs that it may have
+// taken are released: see lookForUnanswered. A claim for jobs with partition keys only has an
+// empty plan, which is safe to hand to load.failed.
 func (c *claim) failed(took time.Duration, err error) {
 	w, now := c.queue.worker, clock.SinceBoot()
 	if db.MayHaveCommitted(err) {
@@ -92,8 +94,8 @@ func (c *claim) failed(took time.Duration, err error) {
 	c.queue.load.failed(now, c.plan, took, db.IsTimeout(err))
 }
 
-// takeTurns puts the first run of each key before the second of any, and so on: a key of which
-// many were claimed keeps no other one waiting. What has no key counts as one key.
+// takeTurns orders runs so that keys take turns, for example a1 a2 a3 b1 b2 into a1 b1 a2 b2 a3.
+// So a key with many claimed jobs does not delay the others. Runs without a key count as one key.
 func takeTurns(runs []*Run) []*Run {
 	ofKey := make(map[string]int)
 	var rounds [][]*Run
@@ -108,7 +110,7 @@ func takeTurns(runs []*Run) []*Run {
 	return slices.Concat(rounds...)
 }
 
-// leasesMade are the leases of jobs that one claim has got, each once.
+// leasesMade are the ids of the leases that a claim has made, each once.
 func leasesMade(answer db.Exchanged) []int64 {
 	var ids []int64
 	add := func(id int64) {
@@ -125,8 +127,8 @@ func leasesMade(answer db.Exchanged) []int64 {
 	return ids
 }
 
-// accept takes charge of claimed jobs and hands them to the slots, first in line
-// first.
+// accept makes runs of claimed jobs, has the keeper extend their leases, and puts them into the
+// buffer, from which the slots take them in the order of the line.
 func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.Duration, settings leases.Settings) {
 	if len(claimed)+len(keyed) == 0 {
 		return
@@ -154,6 +156,6 @@ func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.
 	q.worker.counts.claimed.Add(int64(len(runs)))
 	q.worker.digests.Claimed(claimed)
 	for _, run := range runs {
-		q.buffer <- run // has room: no more is claimed than fits
+		q.buffer <- run // never blocks: a claim asks for no more jobs than the buffer has room for
 	}
 }

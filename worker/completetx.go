@@ -13,27 +13,27 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// fateTimeout bounds asking what has become of a job that a handler has
-// completed in its own transaction.
+// fateTimeout is the longest time of the question whether a handler's own transaction has ended
+// its job.
 const fateTimeout = 5 * time.Second
 
 // errNotCommitted is the failure of a handler that has reported success without
 // committing.
 var errNotCommitted = errors.New("the handler returned without committing the transaction in which it called CompleteTx")
 
-// errNotEnded is the failure of a handler that was to end the job in a transaction
-// of its own, and has reported success without.
+// errNotEnded is the failure of a handler that must end the job in a transaction of its own, and
+// has reported success although no transaction has ended the job.
 var errNotEnded = errors.New("the handler reported success, and no transaction of its own has ended the job: " +
 	"call jobq.complete and commit before, or do without ends_itself")
 
 // CompleteTx completes the job in the caller's transaction: either both the
 // caller's changes and the completion are stored, or neither. When the
-// transaction has committed, return nil from the handler. After a rollback the
-// lease goes on, and what the handler returns is handled as ever; but nil is
-// then a failed attempt. ErrLeaseLost means that the job is no longer ours: roll
-// back.
+// transaction has committed, return nil from the handler. After a rollback the job
+// still runs: an error that the handler returns has its usual effect, and nil is a
+// failed attempt. CompleteTx returns ErrLeaseLost when the run no longer has the
+// lease of the job: roll back then.
 //
-// The lease goes on being extended while the transaction is open.
+// The worker extends the lease while the transaction is open.
 func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	if r.test != nil {
 		r.test.completed.Store(true)
@@ -57,8 +57,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// fate asks what has become of a run whose handler may have ended it in a transaction of
-// its own.
+// fate asks the database whether a transaction of the handler has ended the run, and how.
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
@@ -68,9 +67,9 @@ func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 // asksAttempt says whether the run may have ended by a call that leaves an attempt.
 func (r *Run) asksAttempt() bool { return r.endsItself || r.mayHaveEnded.Load() }
 
-// settle finds out about runs whose lease the database has called lost, and whose
-// handlers may have ended them: either the job has ended, or the run was lost.
-// What cannot be found out now is asked again.
+// settle asks about runs whose lease the database has called lost, and whose handlers may have
+// ended them in a transaction: either that has ended the run, or the lease is lost. When the
+// database does not answer, it is asked again later.
 func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 	for _, r := range unsure {
 		fate, err := r.fate(ctx)
@@ -82,13 +81,13 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 	}
 }
 
-// settleTx ends a run whose handler may have ended it in a transaction of its own,
-// when that has committed or nobody can say; false when the run is to be ended like
-// any other.
+// settleTx finishes a run whose handler may have ended it in a transaction of its own. It returns
+// true when nothing is left to do: the transaction has committed, or the lease is lost. It
+// returns false when the run must be ended like any other, with the error that it returns.
 func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
-	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
+	if !state.Completed || run.asksAttempt() { // a known end of CompleteTx needs no question: it completed the job
 		answer, answerErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
 		case answerErr == nil:
@@ -97,7 +96,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 			q.worker.databaseTrouble(answerErr)
 		default:
 			q.worker.databaseTrouble(answerErr)
-			if err == nil && run.needsEnd.Load() && !state.Lost { // it says so, and the database will know when it is asked to store something else
+			if err == nil && run.needsEnd.Load() && !state.Lost { // the handler claims success; if the transaction did commit, the database refuses this failure
 				return false, run.unstoredSuccess()
 			}
 		}
@@ -107,13 +106,13 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
+		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: this calls methods of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err
 	case !state.Lost && err == nil && fate.Held && run.needsEnd.Load():
 		return false, run.unstoredSuccess()
-	case state.Lost || known && !fate.Held: // the next owner's, after a rollback
+	case state.Lost || known && !fate.Held: // the transaction was rolled back, and the run no longer has the lease
 		q.worker.keeper.reportLost(run)
 		q.discard()
 		return true, err
@@ -124,14 +123,14 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 // isEnded says whether a transaction of the handler's own has ended the run.
 func isEnded(fate db.RunFateRow) bool { return fate.Completed || fate.Outcome != "" }
 
-// hasCompleted says whether it has done so by completing the job, which somebody may have
-// requeued since.
+// hasCompleted says whether that transaction has completed the job. It stays true when somebody
+// has requeued the job since.
 func hasCompleted(fate db.RunFateRow) bool {
 	return fate.Completed || fate.Outcome == string(jobq.OutcomeCompleted)
 }
 
-// unstoredSuccess is the failure of a run that reports success without having
-// stored it.
+// unstoredSuccess is the failure of a run whose handler has reported success, although the
+// transaction that should store it was not committed.
 func (r *Run) unstoredSuccess() error {
 	if r.endsItself {
 		return errNotEnded
@@ -139,8 +138,8 @@ func (r *Run) unstoredSuccess() error {
 	return errNotCommitted
 }
 
-// accountTx counts a run that a transaction of its handler's own has ended, and keeps
-// what its program has written.
+// accountTx counts a run that a transaction of its handler has ended, and stores the output of its
+// program.
 func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
 	if hasCompleted(fate) {
 		q.worker.counts.completed.Add(1)
@@ -152,8 +151,9 @@ func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
 	q.keepAttempt(run)
 }
 
-// accountRefused is for a run that was to end itself, and whose end by the worker was
-// refused: its transaction, which was open then, has ended it, or its lease was lost.
+// accountRefused counts a run whose result the database has refused, and whose handler may have
+// ended it in a transaction. Either that transaction, still open at the time, has ended the run
+// since, or the lease is lost.
 func (q *queue) accountRefused(run *Run) {
 	fate, err := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 	switch {
@@ -167,8 +167,8 @@ func (q *queue) accountRefused(run *Run) {
 	}
 }
 
-// keepAttempt keeps what a program has written and used with the attempt that its own
-// transaction has stored. Should that fail, it is lost, and the end is not.
+// keepAttempt adds the output and the resource usage of a program to the attempt that its own
+// transaction has stored. If that fails they are lost; the end of the run is stored anyway.
 func (q *queue) keepAttempt(run *Run) {
 	kept := run.reports.soFar()
 	if kept.output == "" && kept.usage == nil {

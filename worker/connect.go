@@ -14,8 +14,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
-// connectUnlessHalted is connect, which the worker's own decision to end cuts short
-// as well as the end of the context.
+// connectUnlessHalted is connect. It also stops when the worker itself decides to end.
 func (w *Worker) connectUnlessHalted(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -31,10 +30,9 @@ func (w *Worker) connectUnlessHalted(ctx context.Context) (connected bool, err e
 	return w.connect(ctx)
 }
 
-// connect makes the worker's own pool, and waits for the database and its
-// settings. A database that is away is waited for; one with the wrong tables is
-// an error. Without either it is not connected when the worker was asked to stop
-// before there was anything to do.
+// connect makes the worker's own pool and does what comes before the first claim: see prepare.
+// While the database is away it waits. It returns an error when the tables do not fit this
+// build, and false without an error when the context has ended first.
 func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
@@ -66,14 +64,14 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	return true, nil
 }
 
-// lossTimeout is after how long the server gives up a connection whose worker has
-// vanished, with the leases that it has locked there, and the worker one whose server has.
+// lossTimeout is after how long either end gives up a connection whose other end has vanished.
+// The server then also unlocks the leases that the worker had locked there.
 const lossTimeout = 20 * time.Second
 
-// findSessions looks for a pooler that shares sessions. Where there is one, or
-// may be one, statements are not prepared; where there is one, nothing listens by it.
+// findSessions looks for a pooler that shares sessions. If there is one, or may be one, statements
+// are not prepared. If there is one, the worker does not listen through it.
 func (w *Worker) findSessions(ctx context.Context) error {
-	if w.sessions != "" { // and something after it has failed
+	if w.sessions != "" { // found by an earlier try of prepare, which failed after it
 		return nil
 	}
 	sessions, err := w.schema.FindSessions(ctx, w.pool)
@@ -97,9 +95,9 @@ func (w *Worker) findSessions(ctx context.Context) error {
 	return nil
 }
 
-// countConnections finds out how many connections to the server the worker may open, for jobq doctor: those of
-// its own pool, those of the caller's, which handlers use, and the one that listens. Behind a pooler
-// nobody knows.
+// countConnections computes how many connections to the server the worker may open, for jobq
+// doctor: those of its own pool, those of the client's pool, which handlers use, and the one that
+// listens. Behind a pooler the number is not known.
 func (w *Worker) countConnections(ctx context.Context) error {
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
@@ -117,9 +115,9 @@ func (w *Worker) countConnections(ctx context.Context) error {
 	return nil
 }
 
-// prepare does what comes before the first claim. Each call to the database has
-// a deadline, after which it is trouble that is told of, and tried again: a worker
-// that starts must not wait for ever, silently.
+// prepare does what comes before the first claim. Each call to the database has a deadline. A
+// call that takes longer is logged and tried again, so that a worker never waits without a
+// message when it starts.
 func (w *Worker) prepare(ctx context.Context) error {
 	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
 	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.countConnections, w.storeLease, w.register} {
@@ -130,8 +128,8 @@ func (w *Worker) prepare(ctx context.Context) error {
 	return w.reconcile(ctx)
 }
 
-// checkListen refuses a direct connection that leads to another database: such a worker
-// would never hear of a job.
+// checkListen refuses a direct connection to another database: no notification of a job would
+// ever arrive there.
 func (w *Worker) checkListen(ctx context.Context) error {
 	if w.config.PollOnly {
 		return nil
@@ -139,15 +137,15 @@ func (w *Worker) checkListen(ctx context.Context) error {
 	return db.CheckListen(ctx, w.client.Listen(), w.pool)
 }
 
-// bounded calls the function with the deadline that a call to the database has.
+// bounded calls the function with a deadline of exchangeTimeoutMax.
 func bounded(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeoutMax)
 	defer cancel()
 	return call(ctx)
 }
 
-// storeLease writes the lease that the configuration asks for. The audit says that
-// the worker changed it.
+// storeLease stores Config.Lease, if it is set, as the lease of each queue of the worker. The audit
+// names the worker as the one who changed it.
 func (w *Worker) storeLease(ctx context.Context) error {
 	if w.config.Lease == 0 {
 		return nil
@@ -168,7 +166,7 @@ func (w *Worker) storeLease(ctx context.Context) error {
 // time that the database goes away, and in detail at debug level.
 func (w *Worker) databaseTrouble(err error) {
 	if w.schema.NoteShared(err) || db.IsStale(err) {
-		w.pool.Reset() // its connections prepare statements where they must not; or, whoever is the primary now: new connections find it
+		w.pool.Reset() // either its connections prepare statements where they must not, or new ones are needed to find the current primary
 	}
 	if !w.away.Swap(true) {
 		w.log.Warn("database call failed, trying on", "error", err)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// stopGrace is how long handlers have to return after their contexts were
-// cancelled by a drain, or killTime longer than the longest grace of a program
-// if that is more; and flushGrace how long the last results may take.
 const (
-	stopGrace  = 5 * time.Second
-	killTime   = 2 * time.Second
+	// stopGrace is how long handlers have to return after a drain has cancelled their
+	// contexts. They have longer if a program's grace plus killTime is longer.
+	stopGrace = 5 * time.Second
+	killTime  = 2 * time.Second
+	// flushGrace is how long storing the last results may take after that.
 	flushGrace = 5 * time.Second
 )
 
 var (
-	// errStuck: handlers did not return after their contexts were cancelled.
+	// errStuck says that handlers did not return after their contexts were cancelled.
 	errStuck = errors.New("handlers did not stop")
-	// errUnstored: the database did not take the last results in time.
+	// errUnstored says that the last results could not be stored within flushGrace.
 	errUnstored = errors.New("results could not be stored; their leases will expire")
 )
 
@@ -28,11 +28,11 @@ var (
 type halt struct {
 	mu sync.Mutex
 	// guarded by mu
-	begun    chan struct{} // closed when it is to end
-	closed   bool
-	patient  bool // what runs has all the time it takes
-	reason   error
-	failures int // since a run was completed
+	begun    chan struct{} // closed when the worker must end
+	closed   bool          // begun is closed
+	patient  bool          // running handlers may take as long as they need
+	reason   error         // what Run returns; nil for none
+	failures int           // failed runs since one has completed
 }
 
 // Drain makes Run return when the handlers that run have ended, however long that
@@ -60,8 +60,8 @@ func (h *halt) begin(reason error, patient bool) {
 	close(h.begun)
 }
 
-// observe counts failures in a row, of which so many end the worker; a run that has
-// neither failed nor completed leaves the count.
+// observe counts failures in a row, and ends the worker when there are limit of them. A run that
+// has neither failed nor completed does not change the count.
 func (h *halt) observe(limit int, failed, completed bool) {
 	h.mu.Lock()
 	switch {
@@ -112,9 +112,9 @@ func (w *Worker) untilHalted(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// awaitEnd waits for the end of the context and then for the queues, and makes
-// them end. When the worker itself has decided to end, the context that Run was
-// given, outer, can still end, and with it the patience for what runs.
+// awaitEnd waits until the context ends, and then makes the queues end and waits for them. outer
+// is the context that Run was given. Drain waits for handlers without a limit until outer ends;
+// then Config.DrainTimeout limits the wait. DrainNow ends either wait.
 func (w *Worker) awaitEnd(outer, ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
 	done := make(chan struct{})
 	go func() {
@@ -151,8 +151,8 @@ func (w *Worker) awaitEnd(outer, ctx context.Context, working *sync.WaitGroup, s
 	return errors.Join(problems...)
 }
 
-// abandon gives up on the handlers that have not stopped, and returns how many
-// they are. The jobs that are still ours go back.
+// abandon stops waiting for the handlers that have not returned, and returns how many they are.
+// Their jobs are released, unless the lease is lost.
 func (w *Worker) abandon() (stuck int) {
 	held, lost := w.keeper.held.Abandon()
 	for _, run := range held {
@@ -166,8 +166,8 @@ func (w *Worker) abandon() (stuck int) {
 	return len(held) + len(lost)
 }
 
-// within says whether the channel is closed before the time is over, or there
-// is a reason not to wait that long.
+// within waits until done is closed and returns true. It returns false when the limit has passed
+// first, or hurry is closed first; a nil hurry never is.
 func within(done <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(max(limit, 0))
 	defer timer.Stop()

@@ -9,22 +9,22 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
-// result is how a run ended, on its way to the database. With neither a
-// completion nor an ending that is stored, and only its lease was not told yet.
+// result is how a run ended, until the database has stored it. It has a completion or an ending.
+// With neither, the end is stored already, and only the lease is still to be updated.
 type result struct {
 	run        *Run
-	completion *db.Completion // either this
-	ending     *db.Ending     // or that
-	retried    bool           // sent before, with an unknown outcome
+	completion *db.Completion // the run succeeded; nil otherwise
+	ending     *db.Ending     // any other end; nil otherwise
+	retried    bool           // it was sent before, and may have been stored
 }
 
-// isUntold says whether the run's end is stored, and only its lease does not know.
+// isUntold says whether the run's end is stored and only its lease is still to be updated.
 func (r result) isUntold() bool { return r.completion == nil && r.ending == nil }
 
 // result turns what the handler returned into what is to be stored.
 func (r *Run) result(err, cause error) result {
 	var ending *db.Ending
-	if err != nil { // before the end: these call what is the user's
+	if err != nil { // before reports.end: methods of the error and the Backoff are user code, which may still report
 		told := endingOf(err, cause)
 		if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
 			handled.options.delay(&told, r, err)
@@ -43,11 +43,12 @@ func (r *Run) result(err, cause error) result {
 	return result{run: r, ending: ending}
 }
 
-// errEndExited is the failure of a run whose end could not be told.
+// errEndExited is the failure of a run for which user code ended the goroutine before it was known
+// how the run ended.
 var errEndExited = errors.New("the handler's error or its Backoff called runtime.Goexit, as FailNow of a test does")
 
-// exited is the result of a run for which an error's method or the Backoff has ended
-// the goroutine. It calls nothing that is the user's.
+// exited is the result of a run for which a method of the error, or the Backoff, has ended the
+// goroutine. It calls no user code.
 func (r *Run) exited() result {
 	kept := r.reports.end()
 	return result{run: r, ending: &db.Ending{
@@ -56,8 +57,8 @@ func (r *Run) exited() result {
 	}}
 }
 
-// plainMax is how long after the claim the lease can still tell when a run has
-// ended: a smallint of milliseconds, less the time that storing it may take.
+// plainMax is the longest time after the claim for which the end of a run is stored in its lease.
+// The lease has it in milliseconds as a smallint, at most 32.767 s; the rest is for storing it.
 const plainMax = 30 * time.Second
 
 // slot is the run's place in its lease.
@@ -65,13 +66,14 @@ func (r *Run) slot() db.Slot {
 	return db.Slot{ID: r.row.ID, Token: r.row.LeaseToken, Slot: r.row.Slot, ClaimedAt: r.row.StartedAt.Time}
 }
 
-// isFirstEnd says whether the result is of a run that has just ended: what was given
-// back before it began is no run, and what is sent again was one before.
+// isFirstEnd says whether to count the result as a run that has just ended. A job that was
+// released before its handler started is no run, and a result that is sent again was counted
+// the first time.
 func (r result) isFirstEnd() bool {
 	return !r.retried && (r.completion != nil || r.ending != nil && r.ending.Started)
 }
 
-// failed says whether the run counts as an attempt.
+// failed says whether the run has failed or timed out, and so counts as an attempt.
 func (r result) failed() bool {
 	return r.ending != nil && isFailed(r.ending)
 }
@@ -80,7 +82,7 @@ func isFailed(ending *db.Ending) bool {
 	return ending.Outcome == string(jobq.OutcomeFailed) || ending.Outcome == string(jobq.OutcomeTimedOut)
 }
 
-// took is how long the run took, as it is handed in.
+// took is how long the handler ran, as the result says; 0 for a result that isUntold.
 func (r result) took() time.Duration {
 	switch {
 	case r.completion != nil:
@@ -91,7 +93,8 @@ func (r result) took() time.Duration {
 	return 0 // only the lease was not told
 }
 
-// released is the result of a run that was cut short for the worker's sake.
+// released is the result of a run that the worker ends because it stops, or because the job has
+// waited too long for a slot. started says whether its handler had started.
 func (r *Run) released(started bool) result {
 	ending := db.Ending{Slot: r.slot(), Outcome: string(jobq.OutcomeReleased), Started: started}
 	if started {
@@ -100,9 +103,9 @@ func (r *Run) released(started bool) result {
 	return result{run: r, ending: &ending}
 }
 
-// endingOf decides how a run that did not succeed ended: by what the handler
-// says, and else by why its context was cancelled. The error is the handler's, and
-// any of its methods may panic: then the attempt has failed.
+// endingOf decides how a run that did not succeed has ended: by the error that the handler
+// returned, and otherwise by the cause for which its context was cancelled. Methods of the
+// error may panic: then the attempt has failed.
 func endingOf(err, cause error) db.Ending {
 	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(textOf(err)), Started: true}
 	told := ending
@@ -116,7 +119,7 @@ func endingOf(err, cause error) db.Ending {
 	return told
 }
 
-// tell completes the ending by what is known of the error and the cause.
+// tell sets the outcome and the delay of the ending by the error and the cause.
 func tell(ending *db.Ending, err, cause error) {
 	var retry *RetryError
 	var snooze *SnoozeError
@@ -151,7 +154,8 @@ func tell(ending *db.Ending, err, cause error) {
 	}
 }
 
-// unstorable is the result of a run whose own result the database refuses.
+// unstorable is the failed attempt that replaces a result whose value the database refuses. err
+// is the refusal.
 func (r result) unstorable(err error) result {
 	reason := err.Error()
 	if invalid, ok := db.Invalid(err); ok {

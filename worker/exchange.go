@@ -12,17 +12,20 @@ import (
 )
 
 const (
-	// exchangeTimeoutMax bounds one round trip that finishes and claims.
+	// exchangeTimeoutMax is the longest time of a round trip that stores results and claims
+	// jobs. It has less where leases are short.
 	exchangeTimeoutMax = 30 * time.Second
-	// busyDelay is how long a result waits whose row somebody else has locked.
+	// busyDelay is how long a result waits for its next try when another session has locked
+	// its row.
 	busyDelay = 50 * time.Millisecond
-	// refusedDelay is how long a result waits that the server refuses for a reason
-	// other than its value. It is sent until its lease has ended.
+	// refusedDelay is how long a result waits for its next try when the server has refused it
+	// for a reason other than its value. The tries end when its lease has ended.
 	refusedDelay = time.Second
 )
 
-// exchange stores results and claims jobs, in one round trip if all is well. It
-// returns false when that failed, and keeps the results for the next try.
+// exchange stores results and claims jobs, mostly in one round trip; in two when the planner
+// wants claims to be separate. It returns false when the database could not be used: then the
+// results are kept for the next try, and the caller should wait before it.
 func (q *queue) exchange(ctx context.Context, results []result, count int) bool {
 	told := leasesOf(results)
 	defer func() {
@@ -48,7 +51,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 		request.Claim, request.OnlyKeyed, request.LanePass, request.Sharing = &claim.request, !claim.plain, claim.keys.pass, claim.keys.sharing
 	}
 	patience := settings.Length / 2
-	if len(results) > 0 { // their leases are locked meanwhile and cannot be extended
+	if len(results) > 0 { // the round trip locks their leases, so that they cannot be extended meanwhile
 		patience = settings.Length / 4
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, patience))
@@ -67,7 +70,8 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	}
 	switch {
 	case claim == nil:
-	case err == nil || len(answer.Claimed)+len(answer.Keyed) > 0: // else only what was asked a second time has failed
+	// With jobs, the claim has committed, and only the second try of some results has failed.
+	case err == nil || len(answer.Claimed)+len(answer.Keyed) > 0:
 		claim.answered(answer, sent, took)
 	default:
 		claim.failed(took, err)
@@ -80,9 +84,9 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	return true
 }
 
-// keepUnstored keeps what a failed round trip may not have stored, for the next try.
-// Where the server has refused the results together, it stores them one by one. It
-// says whether the next round trip can follow at once.
+// keepUnstored handles the results of a round trip that failed. If the server refused them
+// together, it stores them one by one and returns true. Otherwise it keeps them for the next
+// try and returns false: the caller should wait before that.
 func (q *queue) keepUnstored(ctx context.Context, results []result, answer db.Exchanged, err error) bool {
 	onRow(results, answer)
 	results = q.accountStored(results, answer)
@@ -95,8 +99,8 @@ func (q *queue) keepUnstored(ctx context.Context, results []result, answer db.Ex
 	return false
 }
 
-// onRow notes which ends may be stored on their own rows already, by a second try
-// of which no answer came: in their leases they would be counted once more.
+// onRow marks the completions that a second try without an answer may have stored on the jobs'
+// own rows. They must be sent to their own rows again: a lease would count them once more.
 func onRow(results []result, answer db.Exchanged) {
 	for _, r := range results {
 		if r.completion != nil && slices.Contains(answer.OnRow, r.run.row.ID) {
@@ -105,7 +109,7 @@ func onRow(results []result, answer db.Exchanged) {
 	}
 }
 
-// partitionKeys are the keys of the runs, each once.
+// partitionKeys are the partition keys of the runs, sorted, each once.
 func partitionKeys(results []result) (keys []string) {
 	for _, r := range results {
 		if r.run.partitionKey != "" {
@@ -116,7 +120,8 @@ func partitionKeys(results []result) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// leasesOf are the leases of the runs.
+// leasesOf are the tokens of the runs' leases. Neighbours with the same lease give it once; a
+// lease can still appear several times.
 func leasesOf(results []result) []int64 {
 	var ids []int64
 	for i, r := range results {

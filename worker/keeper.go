@@ -11,25 +11,27 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// callTimeout bounds a call to the database that others do not wait for.
+// callTimeout is the longest time of a call to the database for which no queue waits.
 const callTimeout = 5 * time.Second
 
 const (
-	// keeperTickMin and keeperTickMax bound the time between two looks at the
-	// deadlines of the leases that are held.
+	// keeperTickMin and keeperTickMax limit the time between two checks of the deadlines
+	// of the held leases.
 	keeperTickMin = 20 * time.Millisecond
 	keeperTickMax = time.Second
 )
 
-// keeper extends the leases that the worker holds, in one statement for all that
-// are due, or asks after them where the ticker does not extend; gives up those that
-// it could not extend in time; finds out which jobs were cancelled, or completed by
-// their handlers; and stores what runs report.
+// keeper looks after the leases that the worker holds:
+//   - It extends those that are due, with one statement for all. Where only progress extends
+//     a lease (see jobq.HeartbeatProgress), the statement asks whether it is still held.
+//   - It gives up those that it could not extend in time.
+//   - It finds out which jobs were cancelled, or ended by their handlers' own transactions.
+//   - It stores the progress that runs report.
 type keeper struct {
 	worker *Worker
 	held   *leases.Set[*Run]
 	wake   chan struct{} // extend now: somebody may have cancelled a job
-	// failing says that the last extension got no answer.
+	// failing says that the last extension has failed.
 	failing atomic.Bool
 }
 
@@ -39,32 +41,32 @@ func newKeeper(w *Worker) *keeper {
 	return k
 }
 
-// reportLost tells of a run whose lease is lost.
+// reportLost counts and logs a run whose lease is lost.
 func (k *keeper) reportLost(r *Run) {
 	k.worker.counts.lost.Add(1)
 	k.worker.log.Warn("lease lost", r.logAttrs()...)
 }
 
-// wakeFor makes the next extension happen at once when the job is held here: its
-// answer says that the job was cancelled.
+// wakeFor extends the lease of a job at once if this worker holds it. After the extension, the
+// keeper asks which jobs were cancelled, and so stops the handler.
 func (k *keeper) wakeFor(job int64) {
 	if k.held.MakeDue(job) {
 		signal(k.wake)
 	}
 }
 
-// wakeAll makes the next extension of every lease happen at once: somebody may
-// have cancelled a job while nobody listened.
+// wakeAll extends every lease at once. It is for a new connection that listens: a notification
+// that a job was cancelled may have been lost before.
 func (k *keeper) wakeAll() {
 	k.held.MakeAllDue()
 	signal(k.wake)
 }
 
-// run checks deadlines, extends leases and stores progress until the context
-// ends. What talks to the database runs beside the checks, one call of each
-// sort at a time: a database that does not answer must not keep the deadlines
-// from being seen. Nor may a locked day of the history, for which alone asking
-// waits, keep leases from being extended.
+// run checks deadlines, extends leases and stores progress until the context ends.
+//
+// Calls to the database run in goroutines of their own, at most one of each sort (extend, ask,
+// flush) at a time. So the deadlines are checked even when the database does not answer. And
+// leases are extended even when a day of the history is locked: only ask waits for that.
 func (k *keeper) run(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -77,7 +79,7 @@ func (k *keeper) run(ctx context.Context) {
 				<-busy
 			})
 			return true
-		default: // the one before has not ended
+		default: // the call before has not ended
 			return false
 		}
 	}
@@ -111,8 +113,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// tick is how long until the keeper looks again: a quarter of the shortest kill
-// margin in use, or until the next deadline.
+// tick is how long until the keeper checks the deadlines again: a quarter of the shortest kill
+// margin in use, or until the next deadline if that is sooner; keeperTickMin to keeperTickMax.
 func (k *keeper) tick() time.Duration {
 	tick := keeperTickMax
 	for _, q := range k.worker.queues {
@@ -124,10 +126,10 @@ func (k *keeper) tick() time.Duration {
 	return max(tick, keeperTickMin)
 }
 
-// extend sends one extension of leases and acts on its answers. When it fails, the
-// leases stay due and are tried again soon, until their deadlines pass. It returns
-// what is still to be asked: the leases that are held, whose jobs may have been
-// cancelled, and the runs of lost ones that their handlers may have completed.
+// extend extends the leases that are due and acts on the answers. When that fails, the leases
+// stay due and are tried again soon, until their deadlines pass. It returns what ask has to
+// find out: held are the leases that are still held, whose jobs may have been cancelled; and
+// unsure are the runs of lost leases that their handlers' own transactions may have ended.
 func (k *keeper) extend(ctx context.Context, due []*leases.Lease) (held []*leases.Lease, unsure []*Run) {
 	extensions := make([]db.Extension, len(due))
 	settings := make([]leases.Settings, len(due))
@@ -156,9 +158,9 @@ func (k *keeper) extend(ctx context.Context, due []*leases.Lease) (held []*lease
 	return held, unsure
 }
 
-// ask finds out what the answers to an extension leave open. Both parts share one
-// deadline, and the one that waits for fewer locks comes first: stopCancelled for
-// those of the days of its leases, settle for those of all days.
+// ask finds out what the answers to an extension leave open. Both parts share one deadline. The
+// part that can wait for fewer locks comes first: stopCancelled waits for locks on the days of
+// its leases only, settle for locks on any day of the history.
 func (k *keeper) ask(ctx context.Context, held []*leases.Lease, unsure []*Run) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -166,8 +168,7 @@ func (k *keeper) ask(ctx context.Context, held []*leases.Lease, unsure []*Run) {
 	k.settle(ctx, unsure)
 }
 
-// stopCancelled stops the handlers of jobs that somebody has cancelled, of leases
-// that are held.
+// stopCancelled stops the handlers of those jobs of held leases that somebody has cancelled.
 func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
 	if len(held) == 0 {
 		return
@@ -187,8 +188,8 @@ func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
 	}
 }
 
-// askAgain makes leases due again as soon as if they had been busy: it could not be
-// found out which of their jobs were cancelled.
+// askAgain makes leases due again soon, as if they had been locked: it is not known yet which
+// of their jobs were cancelled.
 func (k *keeper) askAgain(held []*leases.Lease) {
 	for _, l := range held {
 		k.held.AskAgain(l, clock.SinceBoot())

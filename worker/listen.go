@@ -13,7 +13,8 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
-// listener returns the connection that wakes the worker, or nil when none can.
+// listener returns the connection that listens for the worker's notifications, or nil when the
+// worker only polls.
 func (w *Worker) listener() (*listen.Listener, error) {
 	if w.unnotified.Load() { // as configured, or behind a pooler
 		return nil, nil
@@ -28,13 +29,13 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		OnNotify: func(channel, payload string) { receivers[channel](payload) },
 		OnHealthy: func(ctx context.Context, conn *pgx.Conn) error {
 			if w.unnotified.Swap(false) {
-				w.wakeQueues() // those that are idle have not announced that they wait
+				w.wakeQueues() // idle queues have not announced that they wait, so inserts did not notify them
 			}
 			return w.takePresence(ctx, conn)
 		},
 		OnEnd:  func(error) { w.present.Store(false) },
 		OnDeaf: func() { w.unnotified.Store(true) },
-		OnConnect: func() { // whatever was sent meanwhile has not arrived
+		OnConnect: func() { // notifications that were sent before this connection are lost
 			w.announcer.Forget()
 			w.wakeQueues()
 			w.keeper.wakeAll()
@@ -46,7 +47,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 	return listener, nil
 }
 
-// receivers are what the worker does with the notifications of each channel.
+// receivers are the functions that handle the notifications of each channel.
 func (w *Worker) receivers() map[string]func(payload string) {
 	channel := func(topic string) string { return db.Channel(w.schema.Name(), topic) }
 	return map[string]func(payload string){
@@ -74,8 +75,8 @@ func (w *Worker) receivers() map[string]func(payload string) {
 	}
 }
 
-// receiveNew receives that there are new jobs in the line, or that jobs have
-// returned to their old places in it.
+// receiveNew handles a notification that there are new jobs in the line; or, with returned, that
+// jobs have returned to their old places in it.
 func (w *Worker) receiveNew(payload string, returned bool) {
 	notification, name := waking.ParseNew(payload)
 	q, ok := w.queues[name]
@@ -91,8 +92,8 @@ func (w *Worker) receiveNew(payload string, returned bool) {
 	}
 }
 
-// receiveLeftNothing receives that a worker, maybe this one, has claimed and left
-// no job.
+// receiveLeftNothing handles a notification that a worker, perhaps this one, has claimed and left
+// no job in the line.
 func (w *Worker) receiveLeftNothing(payload string) {
 	notification, kinds, name, ok := waking.ParseLeftNothing(payload)
 	q := w.queues[name]
@@ -104,7 +105,7 @@ func (w *Worker) receiveLeftNothing(payload string) {
 	}
 }
 
-// receiveRoom receives that a queue which was at its limit has room.
+// receiveRoom handles a notification that a queue which was at its limit may run more jobs.
 func (w *Worker) receiveRoom(name string) {
 	q, ok := w.queues[name]
 	if !ok {
@@ -115,7 +116,7 @@ func (w *Worker) receiveRoom(name string) {
 	}
 }
 
-// wakeQueues makes all queues look whether there is work, wherever in the line, and room.
+// wakeQueues makes all queues look at the whole line for work, and ask again what their limits admit.
 func (w *Worker) wakeQueues() {
 	for _, q := range w.queues {
 		for _, each := range q.all() {
@@ -125,7 +126,7 @@ func (w *Worker) wakeQueues() {
 	}
 }
 
-// wakeQueuesOf is wakeQueues for those that run jobs of the kind.
+// wakeQueuesOf makes the queues that claim the kind look at the whole line for work.
 func (w *Worker) wakeQueuesOf(kind string) {
 	for _, q := range w.queues {
 		for _, each := range q.all() {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// bufferTime is how long claimed jobs wait here while no slot comes free; then
-	// others may have them.
+	// bufferTime is how long claimed jobs wait in the buffer while no slot becomes free.
+	// After that the queue releases them, so that another worker can run them.
 	bufferTime = time.Second
-	// assistMin is how many results gather during a round trip before a second one
-	// is worth its commit.
+	// assistMin is how many results must gather during a round trip before a second,
+	// concurrent round trip is worth the price of its commit.
 	assistMin = 150
 )
 
-// load is what a queue has in hand: jobs that it has claimed, results that are not
-// stored yet, and round trips under way with their claims. All that touches it is
-// in this file; each method is one step.
+// load is the state of a queue in this worker: the jobs that it has claimed, the results
+// that are not stored yet, and the round trips under way with their claims. Only the
+// methods in this file touch the fields. Each method is one step under the mutex.
 type load struct {
 	slots int
 
@@ -32,35 +32,39 @@ type load struct {
 	movedAt time.Duration // when a job last ended, or jobs came into the buffer
 
 	results []result // that the next round trip takes
-	// later are results of leases that a round trip under way tells of other ends:
-	// two at once would meet at the row of the lease. telling are these leases.
+	// telling are the leases that a round trip under way updates. later are the results
+	// of runs of these leases that arrived meanwhile. They wait until that round trip has
+	// ended, because two round trips at once would lock the same row of the lease.
 	later   []result
 	telling map[int64]struct{}
-	// refused are results that the database could not take, mostly because somebody
-	// has locked their rows. They are sent again at resendAt.
+	// refused are results that the database could not store, mostly because another
+	// session has locked their rows. They are sent again at resendAt.
 	refused  []result
 	resendAt time.Duration
 
 	roundTrips int // under way
-	claiming   int // jobs that these claim at most
+	claiming   int // the most jobs that the round trips under way may claim
 	planner    *line.Planner
-	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
-	round      int // of the announcements, in which it claimed last
-	// hasKeys says that the queue has jobs with partition keys, and keysNow that some of these
-	// may wait to be claimed. keyNews counts what says so: the answer to a claim that was sent before does not speak of it.
+	endedByTx  int // runs that ended in a transaction of their handler; the planner's rate does not count them yet
+	round      int // the round of announcements in which the queue claimed last
+	// hasKeys says that the queue has jobs with partition keys, and keysNow that some of
+	// these jobs may wait to be claimed. keyNews counts the events that set keysNow. A claim
+	// that was sent before the last such event cannot have seen it, so its answer must not
+	// clear keysNow.
 	hasKeys bool
 	keysNow bool
 	keyNews int
-	// keysNext is for the next claim.
+	// keysNext is the plan of the next claim of jobs with keys.
 	keysNext keysPlan
-	// noKeyLimit says that the keys had no limit and no rate when they were claimed from last.
+	// noKeyLimit says that at the last claim of jobs with keys, no key had a limit or a rate.
 	noKeyLimit bool
-	// keysAt is when the next key may start a job that its rate keeps from that.
+	// keysAt is when the next key that its rate holds back may start a job; clock.Never for none.
 	keysAt time.Duration
 
-	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
-	// throttledUntil because as many have started. unblocks counts what may have changed
-	// that: the answer to a claim that was sent before does not speak of it.
+	// Claims wait until fullUntil while the queue's limit of running jobs is reached, and
+	// until throttledUntil while its rate of starts is reached. unblocks counts the events
+	// that may have made room. A claim that was sent before the last such event cannot have
+	// seen it, so its answer must not block the queue.
 	fullUntil, throttledUntil time.Duration
 	unblocks                  int
 }
@@ -69,7 +73,7 @@ func newLoad(slots int) load {
 	return load{slots: slots, planner: line.New(), keysNow: true, keysAt: clock.Never, telling: make(map[int64]struct{})}
 }
 
-// news makes the queue claim.
+// news notes that there may be new jobs, so that the next round trip claims.
 func (l *load) news() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +90,8 @@ func (l *load) keyNewsLocked() {
 	l.keyNews++
 }
 
-// returned makes the next claim look at the whole line.
+// returned notes that jobs may have returned to their old places in the line, so that the
+// next claim looks at the whole line.
 func (l *load) returned() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,13 +99,14 @@ func (l *load) returned() {
 	l.keyNewsLocked()
 }
 
-// take takes the results that have gathered, and says how many jobs to claim. What
-// it returns has to travel in a round trip, and landed has to follow.
+// take removes the results that have gathered, and returns them with the number of jobs
+// to claim. If either is not empty, the caller must make a round trip with them, and call
+// landed after it.
 func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.results) > 0 {
-		results, l.results = l.results, make([]result, 0, len(l.results)) // about as many come next
+		results, l.results = l.results, make([]result, 0, len(l.results)) // the next round trip usually has about as many
 	}
 	ended := l.endedByTx
 	for i := range results {
@@ -113,12 +119,12 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 	if len(l.refused) > 0 && now >= l.resendAt {
 		results, l.refused = append(results, l.refused...), nil
 	}
-	if len(results) > 0 { // which make room
+	if len(results) > 0 { // runs that ended make room under the queue's limit
 		l.fullUntil = 0
 		l.unblocks++
 	}
 	for i := range results {
-		if results[i].run.partitionKey != "" { // which may have been full
+		if results[i].run.partitionKey != "" { // the key may have been at its limit, and now has room
 			l.keyNewsLocked()
 			break
 		}
@@ -140,8 +146,8 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 	return results, count
 }
 
-// landed ends a round trip, which claimed up to so many jobs and has told the leases
-// what has ended.
+// landed notes that a round trip has ended. count is what take returned for it, and told
+// are the leases whose ends it has stored. Results that waited for these leases can go now.
 func (l *load) landed(count int, told []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,36 +163,41 @@ func (l *load) landed(count int, told []int64) {
 	}
 }
 
-// begin completes the request for a claim.
+// begin sets the part of the line that a claim looks at in its request. partial says that
+// the request is not for all kinds of the queue.
 func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) line.Claim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.planner.Begin(now, request, partial)
 }
 
-// mayClaimAhead says whether jobs that wait here are in nobody's way: they count against the limits of their keys.
+// mayClaimAhead says whether the queue may claim more jobs than it has free slots. It must
+// not while keys have limits: a job that waits in the buffer counts against the limit of its
+// key, and so could keep another worker from starting a job.
 func (l *load) mayClaimAhead() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.hasKeys || l.noKeyLimit
 }
 
-// setKeys takes into account whether the queue has jobs with partition keys.
+// setKeys stores whether the queue has jobs with partition keys.
 func (l *load) setKeys(hasKeys bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hasKeys = hasKeys
 }
 
-// keysPlan is what a claim is to look at of the keys of a queue.
+// keysPlan says where a claim begins among the partition keys of a queue.
 type keysPlan struct {
-	pass    db.LanePass
-	news    int  // keyNews when the pass began
-	sharing bool // the claim before got all that it asked for: so there is more than enough, and another one need not find each job
+	pass db.LanePass
+	news int // keyNews when the pass began
+	// sharing says that the claim before got as many jobs as it asked for. Then there are
+	// more than enough jobs, and the claim may run beside others and miss some of them.
+	sharing bool
 }
 
-// beginKeyed says whether a claim is to take jobs without a partition key as well, and where
-// it begins with those that have one.
+// beginKeyed plans the part of a claim that is about partition keys: plain says whether the
+// claim also takes jobs without a key, and keys where it begins among the jobs with one.
 func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,9 +207,9 @@ func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 	return !l.hasKeys || l.planner.ShouldClaim(now), keys
 }
 
-// keysAnswered takes into account what a claim has found of jobs with partition keys. A pass
-// that began before the last news says nothing of it, and another one follows. When the next
-// throttled key is due, it claims after the delay.
+// keysAnswered records which jobs with partition keys a claim has found. A pass that began
+// before the last news cannot have seen it, so another pass follows. The delay is added to the
+// time at which the next throttled key may start a job: the queue claims then.
 func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchanged, delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,8 +229,8 @@ func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchange
 	}
 }
 
-// answered takes into account what a claim has found. It says whether no job was
-// left for others.
+// answered records what a claim has found. It returns true when the claim left no job in
+// the line for other workers.
 func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobClaimRow, took time.Duration) (leftNothing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,17 +241,19 @@ func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobCla
 	return l.planner.Answered(now, claim, claimed, took)
 }
 
-// free are the slots that have no job, but for those that a claim under way of so many
-// jobs is to fill.
+// free is how many slots a new claim of count jobs can fill. It leaves out the slots that have
+// a job, and those that other claims under way may fill.
 func (l *load) free(count int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(l.slots-l.inHand-(l.claiming-count), 0)
 }
 
-// blocked takes into account that the limits of the queue have let a claim take less
-// than it asked for, or nothing. Of room elsewhere, and of limits that were changed, there
-// is a notification, and should that be lost the queue asks again after about the poll interval.
+// blocked records that the limits of the queue let a claim take fewer jobs than it asked for,
+// or none. A notification tells when another worker makes room, or when a limit changes. In
+// case that is lost, the queue asks again after three quarters to all of the poll interval.
+// unblocks is unblockCount before the claim was sent: if there was room since, the claim's
+// answer is out of date and is ignored.
 func (l *load) blocked(now time.Duration, admission db.Admission, poll time.Duration, unblocks int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +270,7 @@ func (l *load) blocked(now time.Duration, admission db.Admission, poll time.Dura
 	}
 }
 
-// unblock lets the next claim ask again what the limits of the queue admit.
+// unblock lets the queue claim again at once: its limits may admit more jobs now.
 func (l *load) unblock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +278,7 @@ func (l *load) unblock() {
 	l.unblocks++
 }
 
-// unblockCount is how often that, or an end here, has made room.
+// unblockCount is how often unblock, or a run that ended in this worker, may have made room.
 func (l *load) unblockCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,8 +294,7 @@ func (l *load) isBlocked(now time.Duration) bool {
 
 func (l *load) blockedUntilLocked() time.Duration { return max(l.fullUntil, l.throttledUntil) }
 
-// failed takes into account that a claim has failed, perhaps because it took too
-// long.
+// failed records that a claim has failed after took. tooLong says that it ran into a timeout.
 func (l *load) failed(now time.Duration, claim line.Claim, took time.Duration, tooLong bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,21 +308,25 @@ func (l *load) isBehind() bool {
 	return l.planner.WillClaim()
 }
 
-// setAged says which priorities are aged.
+// setAged stores which priorities are aged: their first jobs have waited so long that they
+// get turns among more urgent ones.
 func (l *load) setAged(now time.Duration, aged []db.Aged) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.planner.SetAged(now, aged)
 }
 
-// isSeparate says whether results are not to wait for the next claim.
+// isSeparate says whether results go in a round trip of their own, before the next claim, so
+// that they need not wait for a slow claim.
 func (l *load) isSeparate() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.planner.IsSeparate()
 }
 
-// isNewRound says whether to claim once more for the announcements' sake.
+// isNewRound says whether a new round of announcements has begun since the queue last
+// claimed. Then it must claim once more: jobs that came before the announcement caused no
+// notification.
 func (l *load) isNewRound(round int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,8 +338,8 @@ func (l *load) isNewRound(round int) bool {
 	return true
 }
 
-// ended takes the result of a job, and says whether so many have gathered that a
-// second round trip is worth while.
+// ended adds the result of a job to those to store. It returns true when a round trip is under
+// way and so many results have gathered that a second round trip is worth its commit.
 func (l *load) ended(now time.Duration, r result) (many bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,9 +348,9 @@ func (l *load) ended(now time.Duration, r result) (many bool) {
 	return l.roundTrips == 1 && len(l.results) >= assistMin
 }
 
-// completedByTx notes that a run's own transaction has completed its job. The lease
-// has to be told.
-func (l *load) completedByTx(now time.Duration, run *Run) {
+// endByTx notes that a transaction of the handler has ended the run. Its end is stored, and only
+// the lease does not know of it yet.
+func (l *load) endByTx(now time.Duration, run *Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.endedByTx++
@@ -342,7 +358,7 @@ func (l *load) completedByTx(now time.Duration, run *Run) {
 	l.freedLocked(now)
 }
 
-// discarded notes that a job has ended which has no result to store.
+// discarded notes that a run has ended whose result is not stored, since its lease is lost.
 func (l *load) discarded(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -354,8 +370,8 @@ func (l *load) freedLocked(now time.Duration) {
 	l.movedAt = now
 }
 
-// addLocked adds a result to those that travel next, or to those that wait for a
-// round trip to land.
+// addLocked adds a result to those of the next round trip. It adds it to later while a round
+// trip under way updates the same lease.
 func (l *load) addLocked(r result) {
 	if _, ok := l.telling[r.run.row.LeaseToken]; ok {
 		l.later = append(l.later, r)
@@ -364,7 +380,8 @@ func (l *load) addLocked(r result) {
 	l.results = append(l.results, r)
 }
 
-// putBack returns results that could not be stored, of whose fate nothing is known.
+// putBack returns results of a round trip that failed, for the next one. It is not known
+// whether the failed one has stored them.
 func (l *load) putBack(results []result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,9 +391,9 @@ func (l *load) putBack(results []result) {
 	l.results = append(results, l.results...)
 }
 
-// setAside keeps the results of jobs that the database cannot take now, as when
-// somebody else has locked their rows, to be sent again after a delay. It returns the
-// others, which need not wait for these.
+// setAside keeps the results of these jobs, to send them again after the delay: the database
+// could not store them now, for example because another session has locked their rows. It
+// returns the other results, which can be sent without a delay.
 func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay time.Duration) (others []result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,8 +407,8 @@ func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay
 	return others
 }
 
-// keepUntold keeps those of the results that are stored and of which somebody has
-// kept the lease from being told.
+// keepUntold keeps those results that are stored, but whose lease could not be updated because
+// another session has locked it. The update of the lease is sent again.
 func (l *load) keepUntold(now time.Duration, results []result, untold []db.Slot) {
 	if len(untold) == 0 {
 		return
@@ -406,7 +423,7 @@ func (l *load) keepUntold(now time.Duration, results []result, untold []db.Slot)
 }
 
 func (l *load) refuseLocked(r result, resendAt time.Duration) {
-	if len(l.refused) == 0 { // else what waits already would wait on and on
+	if len(l.refused) == 0 { // else each new one would delay those that wait already
 		l.resendAt = resendAt
 	}
 	l.refused = append(l.refused, r)
@@ -421,25 +438,26 @@ func (l *load) hasRoom() bool {
 
 func (l *load) hasRoomLocked() bool { return l.inHand+l.claiming < l.slots }
 
-// needsNoDelay says whether a notification of new jobs changes nothing: the queue claims
-// anyhow, or cannot.
+// needsNoDelay says whether a notification of new jobs changes nothing for this queue: it
+// will claim anyhow, or it has no free slot.
 func (l *load) needsNoDelay() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.planner.WillClaim() || !l.hasRoomLocked()
 }
 
-// isStuck says whether jobs in the buffer have waited for so long that others are to
-// have them: they wait for runs that are not as short as those of late.
+// isStuck says whether jobs have waited in the buffer for so long that they must be released
+// to other workers. They were claimed ahead because runs had been short; the runs that they
+// wait for now are longer.
 func (l *load) isStuck(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return now >= l.stuckAtLocked()
 }
 
-// stuckAtLocked is when the jobs in the buffer have waited for long enough; never
-// while each has a slot: it begins as soon as the machine has time for it, and to
-// give it back would only make every worker look for it.
+// stuckAtLocked is when the jobs in the buffer must be released. It is clock.Never while there
+// is a slot for each job: then the job starts as soon as the machine has time for it, and
+// releasing it would only make every worker look for it.
 func (l *load) stuckAtLocked() time.Duration {
 	if l.inHand <= l.slots {
 		return clock.Never
@@ -447,27 +465,26 @@ func (l *load) stuckAtLocked() time.Duration {
 	return l.movedAt + bufferTime
 }
 
-// isIdle says whether nothing is in hand and nothing is to be stored. What only a
-// lease was not told does not count: see hasUntold.
+// isIdle says whether the queue has no job in hand and no result to store. An end that is
+// stored, and of which only the lease does not know, does not count: see hasUntold.
 func (l *load) isIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inHand == 0 && len(l.results) == 0 && l.roundTrips == 0 && !slices.ContainsFunc(l.refused, func(r result) bool { return !r.isUntold() })
 }
 
-// hasUntold says whether there are leases to be told of ends that are stored. Where
-// nobody tells them, whoever reaps them finds out.
+// hasUntold says whether there are leases that do not know yet of ends that are stored. If the
+// worker ends before it has updated them, whoever reaps them sees that these runs have ended.
 func (l *load) hasUntold() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.refused, result.isUntold)
 }
 
-// dues are the instants by which the queue has to do something although nothing
-// happens: to claim for a look back, and to send results again or to give jobs in
-// the buffer, if there are some, to others. An instant that does not come is
-// clock.Never.
-func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration) {
+// wakeTimes are the times at which the queue must wake without an event: look, to claim again,
+// and other, to send refused results again or to release the jobs in the buffer. buffered says
+// whether there are such jobs. A time that does not come is clock.Never.
+func (l *load) wakeTimes(now time.Duration, buffered bool) (look, other time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	look, other = clock.Never, clock.Never

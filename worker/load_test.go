@@ -69,13 +69,13 @@ func TestClaimWhenAKeyIsDue(t *testing.T) {
 	}
 	require.True(t, claims(0))
 	answered(0, time.Second, -time.Millisecond)
-	look, _ := l.dues(0, false)
+	look, _ := l.wakeTimes(0, false)
 	require.Equal(t, time.Second, look)
 	require.False(t, claims(time.Second-1))
 	require.True(t, claims(time.Second))
 	answered(time.Second, time.Second, 100*time.Millisecond)
 	require.False(t, claims(2*time.Second))
-	look, _ = l.dues(2*time.Second, false)
+	look, _ = l.wakeTimes(2*time.Second, false)
 	require.Equal(t, 2100*time.Millisecond, look)
 	l.news()
 	require.True(t, claims(2*time.Second))
@@ -121,7 +121,7 @@ func TestBusyResults(t *testing.T) {
 	now := time.Hour
 	require.Empty(t, l.setAside(now, []result{resultOf(1, 1)}, []int64{1}, busyDelay))
 	require.Empty(t, l.setAside(now+busyDelay/2, []result{resultOf(2, 1)}, []int64{2}, busyDelay))
-	_, other := l.dues(0, false)
+	_, other := l.wakeTimes(0, false)
 	require.Equal(t, now+busyDelay, other)
 	l.take(now, false, true) // begins to count how many end
 	results, _ := l.take(now+busyDelay-1, false, true)
@@ -181,12 +181,12 @@ func TestStuckJobsHaveNoSlot(t *testing.T) {
 	now := time.Hour
 	claimed(now, 2)
 	require.False(t, l.isStuck(now+time.Minute))
-	_, other := l.dues(0, true)
+	_, other := l.wakeTimes(0, true)
 	require.Equal(t, clock.Never, other, "nothing is due again and again")
 
 	now += time.Minute
 	claimed(now, 1)
-	_, other = l.dues(0, true)
+	_, other = l.wakeTimes(0, true)
 	require.Equal(t, now+bufferTime, other)
 	require.False(t, l.isStuck(other-1))
 	require.True(t, l.isStuck(other))

@@ -17,34 +17,35 @@ import (
 )
 
 const (
-	// exchangeBackoffMax bounds the wait after a round trip that failed; an eighth of
-	// the lease when that is less, since the leases of what has ended are not extended.
+	// exchangeBackoffMax is the longest wait after a round trip that failed, or an eighth of
+	// the lease if that is shorter: a run that has ended must be stored before its lease
+	// ends, since that is not extended any more.
 	exchangeBackoffMax = 5 * time.Second
-	// notifiedPollFactor is how much more rarely a queue polls while notifications
-	// arrive, so that it needs polls only for one that was lost.
+	// notifiedPollFactor multiplies the poll interval while notifications arrive. Then a
+	// poll is needed only for a notification that was lost.
 	notifiedPollFactor = 3
 )
 
-// queue runs the jobs of one queue, or those of one kind in it that has slots of
-// its own: one goroutine (run) talks to the database, and one per slot runs
-// handlers. A result waits no longer than for the round trip before it; what has
-// gathered by then travels together, with the next claim.
+// queue runs the jobs of one queue, or of one kind in it that has slots of its own. One
+// goroutine (run) talks to the database, another (assist) helps it when many results gather,
+// and one goroutine for each slot runs handlers. A result waits for the round trip under way;
+// the next one stores all results that have gathered, and claims jobs.
 type queue struct {
 	worker *Worker
 	name   string
-	kinds  []string // that are claimed into its slots; set before run
-	ofKind []*queue // of the same name, for kinds that have slots of their own; set before run
+	kinds  []string // the kinds that it claims; set before run
+	ofKind []*queue // the queues of the same name for kinds that have slots of their own; set before run
 	load   load
-	// settings and idleWorkers are as the last heartbeat has found them, for all
-	// queues of the name.
+	// settings and idleWorkers are what the last heartbeat has read. All queues of the
+	// same name share them.
 	settings      *leases.QueueSettings
-	idleWorkers   *atomic.Int64 // workers that had room for such jobs
+	idleWorkers   *atomic.Int64 // workers that had free slots for jobs of this queue
 	notifications *waking.Notifications
 
 	buffer chan *Run     // claimed, not yet started
 	wake   chan struct{} // there may be work
 	ended  chan struct{} // there are results
-	many   chan struct{} // so many that a second round trip is worth while
+	many   chan struct{} // there are so many results that assist should make a second round trip
 }
 
 func newQueue(w *Worker, name string, slots int, settings *leases.QueueSettings, idleWorkers *atomic.Int64) *queue {
@@ -63,9 +64,9 @@ func (q *queue) setKinds(kinds []string) {
 	q.notifications.SetKinds(kinds)
 }
 
-// divide gives each kind with slots of its own a queue of its own, with the same
-// name: a claim then never takes more of the kind than can run, and the others need
-// not wait behind it.
+// divide makes a queue of the same name for each kind that has slots of its own. So a claim
+// never takes more jobs of that kind than it has slots, and jobs of other kinds do not wait
+// behind them.
 func (q *queue) divide(kinds []string, kindSlots map[string]int) {
 	for kind, slots := range kindSlots {
 		ofKind := newQueue(q.worker, q.name, slots, q.settings, q.idleWorkers)
@@ -75,7 +76,8 @@ func (q *queue) divide(kinds []string, kindSlots map[string]int) {
 	q.setKinds(slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kindSlots[kind] > 0 }))
 }
 
-// all are the queue and those divided from it. One without kinds has nothing to do.
+// all are the queue and those that divide has made. The queue itself is left out when it has no
+// kinds: then it has nothing to claim.
 func (q *queue) all() []*queue {
 	if len(q.kinds) == 0 {
 		return q.ofKind
@@ -83,9 +85,9 @@ func (q *queue) all() []*queue {
 	return append([]*queue{q}, q.ofKind...)
 }
 
-// set takes over the settings that the database has for all queues of the name. With
-// the first limit, or without the last, and with the first key, the queue looks again: it may have found
-// nothing because it claimed as if that were otherwise.
+// set stores the settings that the database has for all queues of the name. When the queue gets
+// its first limit or its first key, or loses the last one, it claims again: the claim before
+// was made for the old settings, and may have found nothing for that reason.
 func (q *queue) set(settings leases.Settings) {
 	before := q.settings.Load()
 	q.settings.Store(settings)
@@ -101,20 +103,21 @@ func (q *queue) set(settings leases.Settings) {
 	}
 }
 
-// unblock makes the queue claim again that its limits have blocked: they were changed,
-// or leave room.
+// unblock makes the queue claim again after its limits have blocked it: a limit was changed, or
+// a run has ended.
 func (q *queue) unblock() {
 	q.load.unblock()
 	signal(q.wake)
 }
 
-// lookAgain makes the queue look whether there is work, wherever in the line.
+// lookAgain makes the queue look at the whole line for work.
 func (q *queue) lookAgain() {
 	q.load.returned()
 	signal(q.wake)
 }
 
-// signal leaves a wake-up for a reader that may be busy; one is enough.
+// signal wakes the reader of a channel of size 1 without waiting for it. If a wake-up is there
+// already, another one is not needed.
 func signal(wake chan struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -122,15 +125,14 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// untoldLooks is how often a queue that drains looks after leases which somebody has
-// locked and which are to be told of ends that are stored: for about a second. It then
-// leaves them, to be reaped when their time is over; until then, their jobs would count
-// against the limit of the queue.
+// untoldLooks is how often a queue that drains tries to update leases whose runs have ended and
+// which another session has locked: for about a second. Then it gives up, and the leases are
+// reaped when they expire. Until then, their jobs count against the limit of the queue.
 const untoldLooks = 20
 
-// run claims, and stores results, until the context ends; then it releases
-// what has not started, and goes on storing until every handler has returned
-// or was given up, or flush ends. The slots' goroutines end with their handlers.
+// run claims jobs and stores results until the context ends. Then it releases the jobs that have
+// not started, and goes on storing until every handler has returned or was abandoned, or until
+// flush ends. The slots' goroutines end with their handlers.
 func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	for range q.load.slots {
 		slots.Go(func() { q.runSlot(slots) })
@@ -145,7 +147,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
 	var backoff db.Backoff
-	looks := 0 // at leases that are to be told of ends, since all else was done
+	looks := 0 // how often it tried to update locked leases since all else was done: see untoldLooks
 	for flush.Err() == nil {
 		if ctx.Err() != nil || len(q.buffer) > 0 && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
@@ -170,13 +172,13 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			continue
 		}
 		backoff.Max = min(exchangeBackoffMax, q.settings.Load().Length/8)
-		_ = backoff.Wait(flush) // its error is flush's, which ends the loop
+		_ = backoff.Wait(flush) // it fails only when flush has ended, which ends the loop
 	}
 }
 
-// assist makes a second round trip beside the one that is under way, when that
-// takes so long that many results have gathered: the server works on the one
-// while the other travels and commits. At lower rates it sleeps.
+// assist makes a second round trip beside the one under way, when that takes so long that many
+// results have gathered. The server works on one of them while the other is on the network or
+// waits for its commit. At lower rates assist sleeps.
 func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
 	for {
 		select {
@@ -186,13 +188,13 @@ func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
 		}
 		results, count := q.next(ctx)
 		if len(results) > 0 || count > 0 {
-			q.exchange(flush, results, count) // a failure is the other's to wait after
+			q.exchange(flush, results, count) // after a failure, run waits before its next round trip
 		}
 	}
 }
 
-// next takes the results that have gathered, and says how many jobs to claim. What
-// it returns has to be exchanged.
+// next takes the results that have gathered, and says how many jobs to claim. Unless both are
+// empty, the caller must pass them to exchange.
 func (q *queue) next(ctx context.Context) (results []result, count int) {
 	select {
 	case <-q.wake:
@@ -200,13 +202,14 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	default:
 	}
 	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
-	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
+	// Without the keeper's extensions, the lease of a job could end while the job waits for a slot.
+	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0
 	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }
 
-// announce makes sure that those who insert notify, when this queue has slots
-// to fill. It says whether to claim once more first, because jobs may have come
-// unnoticed, and when to come back.
+// announce tells the database that this queue has free slots, so that inserts send
+// notifications. It says whether to claim once more before waiting, because jobs may have been
+// inserted before the announcement, without a notification; and when to announce again.
 func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
 	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
 		return false, waking.NoAlarms
@@ -218,14 +221,15 @@ func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
 	return q.load.isNewRound(round), next
 }
 
-// await blocks until there is a reason to look again, or something else to do.
+// await blocks until there is a reason to claim, or something else to do, such as a result to
+// store.
 func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.Alarms) {
 	stop := ctx.Done()
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
 	now := clock.SinceBoot()
-	lookAt, otherAt := q.load.dues(now, len(q.buffer) > 0)
+	lookAt, otherAt := q.load.wakeTimes(now, len(q.buffer) > 0)
 	look, other := time.NewTimer(min(lookAt-now, next.Recheck)), time.NewTimer(min(otherAt-now, next.Renew))
 	defer look.Stop()
 	defer other.Stop()
@@ -246,9 +250,9 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.
 	q.load.news()
 }
 
-// pollInterval is between three quarters of the interval and the whole, so
-// that workers started together do not poll together; and notifiedPollFactor times
-// that while notifications arrive.
+// pollInterval is a random time between three quarters of Config.PollInterval and all of it, so
+// that workers which started together do not poll together. While notifications arrive, it is
+// notifiedPollFactor times as long.
 func (q *queue) pollInterval() time.Duration {
 	interval := q.worker.config.PollInterval
 	if q.worker.present.Load() {
@@ -260,8 +264,8 @@ func (q *queue) pollInterval() time.Duration {
 	return interval - rand.N(interval/4+1) // #nosec G404 -- jitter
 }
 
-// releaseBuffered gives jobs back that no handler has begun, which costs them no
-// attempt.
+// releaseBuffered releases the jobs in the buffer, which no handler has started. This costs them
+// no attempt.
 func (q *queue) releaseBuffered() {
 	for {
 		select {
@@ -285,14 +289,14 @@ func (q *queue) end(r result) {
 	signal(q.ended)
 }
 
-// endByTx records that a run's own transaction has completed its job.
+// endByTx records that a transaction of the handler has ended the run, so that only its lease is
+// to be updated.
 func (q *queue) endByTx(run *Run) {
-	q.load.completedByTx(clock.SinceBoot(), run)
+	q.load.endByTx(clock.SinceBoot(), run)
 	signal(q.ended)
 }
 
-// discard records that a run has ended without a result to store, since its lease
-// was lost.
+// discard records that a run has ended whose result is not stored, because its lease is lost.
 func (q *queue) discard() {
 	q.load.discarded(clock.SinceBoot())
 	signal(q.ended)

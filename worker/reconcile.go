@@ -12,30 +12,30 @@ import (
 	"github.com/jobq-dev/jobq/internal/identity"
 )
 
-// Reconcile says whose jobs a worker recovers when it starts, before it claims
-// its first: a restart need not wait for the leases of the process before it.
+// Reconcile says whose jobs a worker recovers when it starts, before its first claim. So after
+// a restart, jobs need not wait until the leases of the earlier process expire.
 type Reconcile string
 
 // The ways to reconcile.
 const (
-	// ReconcileHost recovers the jobs of workers with the equal hostname whose
-	// processes are proven dead: in this boot and pid namespace there is no such
-	// process any more, or they had another boot of the machine and have been
-	// silent for 30 seconds; and their presence lock is free. Without proof it
-	// leaves them to the janitor.
+	// ReconcileHost recovers the jobs of workers with the same hostname whose
+	// processes are proven dead. Proof is that the process no longer exists in this
+	// boot and pid namespace; or that it ran in another boot of the machine and has
+	// sent no heartbeat for 30 seconds. In both cases its presence lock must be free.
+	// Without proof it leaves the jobs to the janitor.
 	ReconcileHost Reconcile = "host"
 	// ReconcileAll recovers every running job. It is for a single worker without
-	// a janitor, and refuses to start while another worker is present.
+	// a janitor. Run returns an error if another worker is present.
 	ReconcileAll Reconcile = "all"
-	// ReconcileOff leaves all to the janitor.
+	// ReconcileOff recovers no jobs: the janitor does when their leases expire.
 	ReconcileOff Reconcile = "off"
 )
 
 const (
 	// orphanBatch is how many jobs one statement recovers.
 	orphanBatch = 100
-	// presencePatience is how long the server may take to notice that a process
-	// which is proven dead has let go of its presence lock.
+	// presencePatience is how long to wait until the server has released the presence
+	// lock of a process that is proven dead; presencePoll is the pause between two looks.
 	presencePatience = 2 * time.Second
 	presencePoll     = 20 * time.Millisecond
 	// workerSilence is how long a worker that holds no presence lock counts as
@@ -46,7 +46,7 @@ const (
 // errPresent keeps ReconcileAll from taking a live worker's jobs.
 var errPresent = errors.New("another worker is present; stop it, or use reconcile mode \"host\"")
 
-// takePresence holds this worker's presence lock for as long as the session lives.
+// takePresence takes this worker's presence lock. The session holds it until it ends.
 func (w *Worker) takePresence(ctx context.Context, conn *pgx.Conn) error {
 	class, object := w.schema.PresenceKey(w.id)
 	if err := w.schema.Queries(conn).PresenceTake(ctx, class, object); err != nil {
@@ -56,7 +56,7 @@ func (w *Worker) takePresence(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// reconcile recovers the jobs of dead workers.
+// reconcile recovers the jobs of dead workers, as Config.Reconcile says.
 func (w *Worker) reconcile(ctx context.Context) error {
 	var dead []string
 	var err error
@@ -77,8 +77,8 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	return err
 }
 
-// quarantine pauses a kind whose workers crash in a row. Recovery does not depend on
-// it: what was missed this time is counted with the next crash.
+// quarantine counts the crashes by kind, and pauses a kind whose workers crash in a row. Recovery
+// goes on if that fails: the kind is then paused after a later crash.
 func (w *Worker) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
 	quarantined, err := w.queries.Quarantine(ctx, reaped, w.id)
 	if err != nil {
@@ -89,8 +89,8 @@ func (w *Worker) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
 	}
 }
 
-// recover takes all jobs away from the owners, a batch in each transaction,
-// and forgets the owners.
+// recover releases all jobs of these workers, a batch in each transaction, and then deletes the
+// workers' own rows.
 func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
 	for more := true; more; {
 		err := bounded(ctx, func(ctx context.Context) error {
@@ -124,11 +124,11 @@ func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
 		patience := time.Duration(0)
 		switch w.process.Proof(processOf(other)) {
 		case identity.Gone:
-			patience = presencePatience // the server is about to notice
+			patience = presencePatience // the server may not have noticed yet that the process has gone
 		case identity.Rebooted:
-			// It may live on another machine of this name. Its lock says so, but for a
-			// moment after the server has restarted or a standby has taken over; then
-			// its heartbeat does.
+			// The worker may run on another machine with this hostname. Then it holds its
+			// presence lock, except for a moment after the server has restarted or a standby
+			// has become the primary; during that moment, only its heartbeat shows it.
 			if !other.Present || other.Fresh {
 				continue
 			}
@@ -146,8 +146,7 @@ func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
 	return dead, nil
 }
 
-// allButMe returns every other owner of leases, or an error if one of them
-// may be at work.
+// allButMe returns every other owner of leases, or an error if another worker may still run.
 func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
 	earlier, err := w.earlier(ctx, nil)
 	if err != nil {
@@ -174,7 +173,7 @@ func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
 	return owners, err
 }
 
-// earlier is what is known of the other workers of a host, or of all hosts.
+// earlier returns the other workers of the host, or of all hosts if hostname is nil.
 func (w *Worker) earlier(ctx context.Context, hostname *string) (rows []db.WorkerEarlierRow, err error) {
 	err = bounded(ctx, func(ctx context.Context) (err error) {
 		rows, err = w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, hostname)
@@ -183,8 +182,7 @@ func (w *Worker) earlier(ctx context.Context, hostname *string) (rows []db.Worke
 	return rows, err
 }
 
-// isAbsent says whether a worker's presence lock is free, or becomes so in
-// time.
+// isAbsent says whether a worker's presence lock is free, or becomes free within patience.
 func (w *Worker) isAbsent(ctx context.Context, workerID string, patience time.Duration) (bool, error) {
 	class, object := w.schema.PresenceKey(workerID)
 	ctx, cancel := context.WithTimeout(ctx, patience+exchangeTimeoutMax)
@@ -202,7 +200,7 @@ func (w *Worker) isAbsent(ctx context.Context, workerID string, patience time.Du
 	}
 }
 
-// processOf is what a worker has said of its process.
+// processOf is the identity of a worker's process, as the worker has stored it.
 func processOf(row db.WorkerEarlierRow) identity.Process {
 	p := identity.Process{Hostname: row.Hostname, PID: int(row.Pid), Start: row.ProcessStart.Int64}
 	if row.BootID != nil {

@@ -17,18 +17,17 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// beatEvery is how often a worker says that it lives, reads what its queues'
-// settings have become, and looks whether it still works with the tables. No lease
-// depends on it.
+// beatEvery is how often a worker writes its row (the heartbeat), reads the settings of its
+// queues, and checks that it still works with the tables. No lease depends on it.
 const beatEvery = 10 * time.Second
 
-// hintRest is how often hints can make a worker beat at most: anybody who may log
-// in can send them.
+// hintRest is the shortest time between two heartbeats that notifications cause. It is limited
+// because anybody who may log in can send notifications.
 const hintRest = time.Second
 
-// beat registers the worker anew, and refreshes settings, until the context ends.
-// A notification that it is to drain, or that somebody watches, only makes it beat
-// sooner: the answer, from rows that not everybody may write, tells what is true.
+// beat calls register every beatEvery until the context ends. A notification to drain, or that
+// somebody watches, only makes the next heartbeat come sooner. Anybody can send a notification,
+// so the worker acts only on the answer to the heartbeat, from rows that few roles may write.
 func (w *Worker) beat(ctx context.Context) {
 	ticker := time.NewTicker(beatEvery)
 	defer ticker.Stop()
@@ -51,9 +50,9 @@ func (w *Worker) beat(ctx context.Context) {
 	}
 }
 
-// checkTables ends the worker when a migration was applied that it does not work
-// with. It is asked when the answer to a heartbeat says so, and when there was none,
-// since such a migration may be why. It says nothing of other errors.
+// checkTables ends the worker when the tables have become too new for it. It is called when the
+// answer to a heartbeat says so, and when a heartbeat has failed, since such a migration may be
+// the reason. It ignores other errors.
 func (w *Worker) checkTables(ctx context.Context) {
 	err := db.CheckVersion(ctx, w.pool, w.schema)
 	if !errors.Is(err, db.ErrNewerSchema) {
@@ -65,7 +64,7 @@ func (w *Worker) checkTables(ctx context.Context) {
 	w.halt.begin(fmt.Errorf("worker: %w", err), false)
 }
 
-// register writes the worker's row and takes over the settings of its queues.
+// register writes the worker's row and stores the settings of its queues.
 func (w *Worker) register(ctx context.Context) error {
 	slots, err := json.Marshal(w.slots())
 	if err != nil {
@@ -89,7 +88,7 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(rows) > 0 { // a worker has a queue at least, and each row says this
+	if len(rows) > 0 { // a worker has at least one queue, and each row has the same values here
 		w.digests.SetWatched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
 		if rows[0].DrainRequested {
 			w.drainForOperator()

@@ -7,15 +7,15 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// reports is what a run has reported of itself and what is to be stored of it. The handler
-// reports, from any of its goroutines; the keeper takes progress while the handler runs; and the
-// end takes the rest.
+// reports holds what a run has reported until it is stored. The handler reports from any of its
+// goroutines. The keeper takes the progress while the handler runs, and the end of the run takes
+// the rest.
 type reports struct {
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
 	progress   *db.RunProgressParams // not yet stored
 	checkpoint json.RawMessage       // what this run has saved last; nil for nothing
-	over       bool                  // what it reports now is too late
+	over       bool                  // the run has ended: later reports are not stored
 	kept       kept
 }
 
@@ -27,7 +27,8 @@ type kept struct {
 	usage  json.RawMessage
 }
 
-// progressed keeps a report, and of an earlier one what it does not say.
+// progressed keeps a report of progress. Fields that it does not set keep their values from an
+// earlier report that is not stored yet.
 func (r *reports) progressed(report *db.RunProgressParams) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +49,7 @@ func (r *reports) putBack(report *db.RunProgressParams) {
 	complete(r.progress, report)
 }
 
-// takeProgress returns progress that is not stored yet, once.
+// takeProgress removes and returns the progress that is not stored yet; nil for none.
 func (r *reports) takeProgress() *db.RunProgressParams {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +78,8 @@ func (r *reports) lastProgress() (last db.RunProgressParams) {
 	return last
 }
 
-// endOnRow has the run end on its own row, since something of it is about to be stored.
+// endOnRow makes the run end on its own row and not in its lease, since a report is about to be
+// stored there.
 func (r *reports) endOnRow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,14 +105,14 @@ func (r *reports) keep(change func(k *kept)) {
 	change(&r.kept)
 }
 
-// soFar is what has been kept until now.
+// soFar is what would be stored if the run ended now.
 func (r *reports) soFar() kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.kept
 }
 
-// end is what has been kept. What is reported from now on is too late.
+// end returns what to store with the end of the run. Later reports are not stored.
 func (r *reports) end() kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +120,7 @@ func (r *reports) end() kept {
 	return r.kept
 }
 
-// complete takes from an earlier report what a later one does not say.
+// complete copies the fields that a later report does not set from an earlier one.
 func complete(later, earlier *db.RunProgressParams) {
 	if later.Percent == nil {
 		later.Percent = earlier.Percent

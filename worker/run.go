@@ -10,12 +10,11 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
-// errExited is the failure of a handler that has ended its goroutine.
+// errExited is the failure of a run whose handler has ended its goroutine.
 var errExited = errors.New("the handler called runtime.Goexit, as FailNow of a test does")
 
-// runSlot runs handlers, one after the other, until the buffer is closed. A handler
-// that ends the goroutine with runtime.Goexit costs its run, and not the slot: another
-// goroutine takes over.
+// runSlot runs handlers, one after the other, until the buffer is closed. When a handler ends the
+// goroutine with runtime.Goexit, its run fails, and a new goroutine takes over the slot.
 func (q *queue) runSlot(slots *sync.WaitGroup) {
 	closed := false
 	defer func() {
@@ -29,7 +28,7 @@ func (q *queue) runSlot(slots *sync.WaitGroup) {
 	closed = true
 }
 
-// execute runs one job and hands in the result.
+// execute runs the handler of one job, and then finish.
 func (q *queue) execute(run *Run) {
 	ctx, cancel := context.WithCancelCause(q.worker.handlers.ctx)
 	defer cancel(nil)
@@ -48,13 +47,13 @@ func (q *queue) execute(run *Run) {
 	err = guard(func() error { return run.call(steps.With(ctx, (*stepRun)(run))) })
 }
 
-// finish hands in how the run has ended.
+// finish records how the run has ended, for the next round trip.
 func (q *queue) finish(ctx context.Context, run *Run, err error) {
 	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	state := q.worker.keeper.held.Drop(&run.hold)
 	if state.Abandoned {
-		return // accounted for when it was given up
+		return // counted when it was abandoned
 	}
 	if state.Completing {
 		var settled bool
@@ -68,7 +67,7 @@ func (q *queue) finish(ctx context.Context, run *Run, err error) {
 	}
 	var r result
 	defer func() {
-		if r.run == nil { // what is the user's has ended the goroutine, and is asked nothing more
+		if r.run == nil { // user code has ended the goroutine: exited calls none of it
 			r = run.exited()
 		}
 		q.worker.observe(r.failed(), r.completion != nil)
@@ -77,7 +76,7 @@ func (q *queue) finish(ctx context.Context, run *Run, err error) {
 	r = run.result(err, cause)
 }
 
-// refuse ends a run whose handler was not called, for the reason.
+// refuse ends a run whose handler was not called. reason says why.
 func (q *queue) refuse(run *Run, reason error) {
 	if errors.Is(reason, ErrLeaseLost) {
 		q.discard() // reported when it was lost
@@ -88,7 +87,7 @@ func (q *queue) refuse(run *Run, reason error) {
 	q.end(result{run: run, ending: &ending})
 }
 
-// call runs the handler within the middleware, once the job is decoded.
+// call decodes the job, and then runs the handler within the middleware.
 func (r *Run) call(ctx context.Context) error {
 	if err := r.decode(ctx); err != nil {
 		return err

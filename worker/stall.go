@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// watch interrupts the run when nothing was heard of it for the time.
+// watch interrupts the run with ErrStalled when it has reported and written nothing for patience. It
+// returns when ended is closed.
 func (r *Run) watch(patience time.Duration, ended <-chan struct{}) {
 	ticker := time.NewTicker(max(patience/8, time.Millisecond))
 	defer ticker.Stop()
@@ -25,10 +26,10 @@ func (r *Run) watch(patience time.Duration, ended <-chan struct{}) {
 	}
 }
 
-// signs counts what a run has told.
+// signs counts the reports of a run.
 type signs struct{ atomic.Int64 }
 
-// activity changes with whatever the run tells or writes.
+// activity is a number that changes whenever the run reports or writes something.
 func (r *Run) activity() int64 {
 	told := r.signs.Load()
 	if live := r.live.Load(); live != nil {

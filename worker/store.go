@@ -13,8 +13,8 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
-// split sorts results by id, which is the order in which their rows are
-// locked, and runs of one job by token; and divides them by what is to be done.
+// split sorts results in place by job id, the order in which their rows are locked, and runs of
+// one job by token. Then it divides them by what the exchange has to store.
 func split(results []result) (completions []db.Completion, endings []db.Ending, untold []db.Slot) {
 	completions = make([]db.Completion, 0, len(results))
 	slices.SortFunc(results, func(a, b result) int {
@@ -37,9 +37,9 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 	return completions, endings, untold
 }
 
-// account compares what was sent, as split has sorted it, with what the database
-// has accepted. Of several runs of one job only the last can be meant: the others
-// had lost their leases when it was claimed again.
+// account counts and logs each result by whether the database has accepted it. The results must
+// be sorted by split. Of several runs of one job, only the last can have been accepted: the
+// others lost their leases when the job was claimed again.
 func (q *queue) account(results []result, answer db.Exchanged) {
 	if len(results) == 0 {
 		return
@@ -56,7 +56,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		later := results[i+1:]
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
-		case r.isUntold(): // accounted for when it was stored
+		case r.isUntold(): // it was counted when its end was stored
 		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)), // not by what the worker has sent
 			r.run.mayHaveEnded.Load() && !ok:
 			q.accountRefused(r.run)
@@ -68,7 +68,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 			q.worker.digests.Ended(&r.run.row, state, r.failed(), r.took())
 			q.worker.logEnding(r, state)
 		case r.retried:
-			// The try before may have been the one that stored it.
+			// The try before may have stored it.
 			q.worker.log.Warn("result refused, or stored before the connection broke", r.run.logAttrs()...)
 		default:
 			q.worker.counts.lost.Add(1)
@@ -77,8 +77,8 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	}
 }
 
-// accountStored is account for a round trip of which a part has failed. It
-// returns the results that the other part does not speak of.
+// accountStored is account for an exchange whose second try has failed. It returns the results
+// that the first try has not stored.
 func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []result) {
 	if len(answer.Completed) == 0 && len(answer.Ended) == 0 {
 		return results
@@ -103,16 +103,16 @@ func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []res
 	return rest
 }
 
-// storeEach stores results one by one, after the database has refused them
-// together for a reason that may not pass. Where the value is at fault, such as a
-// result with a NUL in it, the run becomes a failed attempt. All else is no fault
-// of the run: its result is kept for another try, and the others are stored.
+// storeEach stores results one by one, after the database has refused them together for a reason
+// that may not pass. If a value is at fault, such as a result with a NUL in it, the run becomes
+// a failed attempt. Any other refusal is not the fault of the run, so its result is kept for
+// another try. Either way, the other results are stored.
 func (q *queue) storeEach(ctx context.Context, results []result) {
 	for _, r := range results {
 		err := q.storeOne(ctx, r)
 		if db.IsBadValue(err) {
 			r = r.unstorable(err)
-			if err = q.storeOne(ctx, r); db.IsBadValue(err) { // its reason, too
+			if err = q.storeOne(ctx, r); db.IsBadValue(err) { // the reason is refused as well
 				q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
 				r = r.unstorable(errors.New("see the worker's log"))
 				err = q.storeOne(ctx, r)
@@ -124,8 +124,8 @@ func (q *queue) storeEach(ctx context.Context, results []result) {
 	}
 }
 
-// keep keeps a result that could not be stored now, for another try: one that
-// the server refuses is set aside for a while, since what is sent with it is refused too.
+// keep keeps a result that could not be stored, for another try. One that the server refuses is
+// set aside for a while, because it makes the server refuse the results that are sent with it.
 func (q *queue) keep(ctx context.Context, r result, err error) {
 	switch {
 	case errors.Is(err, db.ErrBusy):
@@ -159,8 +159,8 @@ func (q *queue) storeOne(ctx context.Context, r result) error {
 	return err
 }
 
-// logEnding writes a line about a run that did not simply succeed. The error
-// has its control characters removed: it may come from anywhere.
+// logEnding logs a run that did not simply succeed. It removes control characters from the error,
+// whose text may come from an untrusted source.
 func (w *Worker) logEnding(r result, state string) {
 	attrs := append(r.run.logAttrs(), "outcome", r.ending.Outcome, "state", state)
 	level := slog.LevelDebug

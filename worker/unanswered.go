@@ -8,13 +8,14 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
-// unansweredBatch is how many leases one look takes.
+// unansweredBatch is the most leases that one search returns.
 const unansweredBatch = 100
 
-// lookForUnanswered gives jobs back that claims took whose answers were lost, as when the
-// server was restarted: nobody runs them, and their leases would keep everybody from
-// them. It looks as soon as the database answers, and, since the server may still work
-// on a claim that was given up, now and then until the leases would have ended.
+// lookForUnanswered releases the jobs of claims whose answers were lost, for example because the
+// server was restarted. No handler runs these jobs, and their leases keep other workers from
+// them. It searches as soon as the database answers. It searches again, with growing pauses,
+// until the leases would have ended, because the server may still execute a claim for which the
+// worker no longer waits.
 func (w *Worker) lookForUnanswered(ctx context.Context) {
 	for {
 		select {
@@ -30,7 +31,7 @@ func (w *Worker) lookForUnanswered(ctx context.Context) {
 	}
 }
 
-// giveBackUnanswered looks once, and says whether it is worth while to look again.
+// giveBackUnanswered searches once, and says whether to search again.
 func (w *Worker) giveBackUnanswered(ctx context.Context) (again bool) {
 	after, known, again := w.claimed.Search(clock.SinceBoot())
 	if !again {
@@ -48,7 +49,8 @@ func (w *Worker) giveBackUnanswered(ctx context.Context) (again bool) {
 	if len(found) == 0 {
 		return true
 	}
-	for _, over := range w.claimed.UnderWay() { // what one of them has made is about to be known
+	// A lease that was found may be of a claim whose answer is about to arrive: wait for these.
+	for _, over := range w.claimed.UnderWay() {
 		select {
 		case <-over:
 		case <-ctx.Done():
@@ -63,8 +65,8 @@ func (w *Worker) giveBackUnanswered(ctx context.Context) (again bool) {
 	return true
 }
 
-// giveBack returns all jobs of a lease of which the worker has not known, which costs
-// them no attempt. What fails is found again.
+// giveBack releases all jobs of a lease that the worker did not know of. This costs them no
+// attempt. If it fails, the next search finds the lease again.
 func (w *Worker) giveBack(ctx context.Context, lease db.LeaseUnansweredRow) {
 	q := w.queues[lease.Queue]
 	request := db.Exchange{Owner: w.id, Queue: lease.Queue, HasLimits: q.settings.Load().HasLimits}
@@ -79,8 +81,8 @@ func (w *Worker) giveBack(ctx context.Context, lease db.LeaseUnansweredRow) {
 			each.lookAgain()
 		}
 	}
-	// While somebody has locked the lease, it counts the jobs as running. Beyond the time
-	// of the context, it does so until it ends.
+	// While another session has locked the lease, the lease counts the jobs as running. If it
+	// is still locked when the context ends, it counts them until it expires.
 	for backoff := (db.Backoff{}); err == nil && len(answer.Untold) > 0 && backoff.Wait(ctx) == nil; {
 		request.Endings, request.Untold = nil, answer.Untold
 		answer, err = w.schema.Exchange(ctx, w.pool, request)

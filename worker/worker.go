@@ -30,7 +30,7 @@ type Worker struct {
 	id        string
 	process   identity.Process
 	schema    *db.Schema
-	pool      *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
+	pool      *pgxpool.Pool // the worker's own: leases are extended even when handlers use all connections of the client's pool
 	queries   *db.Queries
 	log       *slog.Logger
 	handlers  handlers
@@ -38,29 +38,29 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
-	// unreadable remembers of which kinds and keys jobs cannot be decoded here.
+	// unreadable holds the kinds and encryption keys whose jobs this worker cannot decode.
 	unreadable unreadable.Memory
-	// claimed are the worker's leases as claims make them; unanswered tells of one of
-	// whose answer nothing came.
+	// claimed are the leases that the worker's claims have made. unanswered signals that the
+	// answer to a claim was lost.
 	claimed    *leases.Claims
 	unanswered chan struct{}
-	eventWaits chan struct{} // has an element for each run that asks whether an event has come
-	spawns     chan struct{} // has an element for each run that adds jobs as a step
+	eventWaits chan struct{} // a semaphore: runs that ask whether an event has come
+	spawns     chan struct{} // a semaphore: runs that add jobs as a step
 	digests    *digest.Digester
 	sessions   db.Sessions // as found at the start
-	// connectionsMax is how many connections to the server it may open; null for not known.
+	// connectionsMax is how many connections to the server the worker may open; null: not known.
 	connectionsMax pgtype.Int4
-	// agedLookEvery is agedLookEvery; tests shorten it.
+	// agedLookEvery is the constant of this name; tests shorten it.
 	agedLookEvery time.Duration
-	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
+	beatSoon      chan struct{} // makes the next heartbeat come at once: the worker's row, or who watches it, may have changed
 	announcer     waking.Announcer
 	spreader      *waking.Spreader
 	counts        counts
 	halt          halt
-	hurry         chan struct{} // closed when a drain is not to wait
+	hurry         chan struct{} // closed by DrainNow: a drain must not wait
 	hurried       sync.Once
 	started       atomic.Bool
-	away          atomic.Bool // the database did not answer last time
+	away          atomic.Bool // the last call to the database has failed
 	claiming      atomic.Bool // from when the database was found until Run returns
 	draining      atomic.Bool
 	present       atomic.Bool // the presence lock is held, by a session that hears notifications
@@ -69,7 +69,7 @@ type Worker struct {
 	unnotified atomic.Bool
 }
 
-// handlers are what runs jobs, and the context that every run's descends from.
+// handlers are the handlers by kind, and the parent of the contexts of all runs.
 type handlers struct {
 	byKind map[string]handled
 	ctx    context.Context
@@ -116,11 +116,12 @@ func (w *Worker) ID() string { return w.id }
 // Run works until the context ends, and then drains: it claims nothing more,
 // releases what has not started, waits up to DrainTimeout for handlers, then
 // cancels them and releases their jobs, which costs none of them an attempt.
-// It survives a database that goes away, and waits for one that is not there
-// yet. An error is about tables that are missing or too new for this build, also
-// when they become so while it works, about handlers that did not stop, about results that could not be stored, or
-// about too many failures. See Batch for when it ends by itself, and Drain and
-// DrainNow, which end it from outside.
+// It waits for a database that is not there yet, or that goes away later.
+//
+// Run returns an error when tables are missing or too new for this build, at the
+// start or later; when handlers did not stop; when results could not be stored;
+// and when there were too many failures. See Batch for when it ends by itself, and
+// Drain and DrainNow, which end it from outside.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -160,8 +161,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.spreader.Run(flush, w.queries, w.databaseTrouble) })
 	if listener != nil {
-		// Through the drain too: it holds the presence lock, and receives notifications
-		// of cancelled jobs. It ends with flush and has no other error.
+		// The listener runs during the drain, too: it holds the presence lock, and receives
+		// notifications of cancelled jobs. Its only error is that flush has ended.
 		background.Go(func() { _ = listener.Run(flush) })
 	}
 	for _, q := range w.queues {

@@ -106,21 +106,22 @@ type Exchanged struct {
 	Admission Admission
 }
 
-// ErrBusy says that some rows were in another transaction's hands, and that all
-// else was done. It is an error so that nobody takes these for lost.
+// ErrBusy says that other transactions had locked some rows, and that all else was
+// done. It is an error so that no caller takes the runs of these rows for lost.
 var ErrBusy = errors.New("in another transaction's hands")
 
-// Exchange finishes runs and claims the next jobs, all or nothing. After an
-// error whether it took effect is unknown, unless the server said no.
+// Exchange finishes runs and claims the next jobs, all or nothing. After an error
+// it is unknown whether it took effect, unless the server has refused it.
 //
-// It never waits for a row. What an edit at the same moment has hidden from the
-// statements, what somebody has locked, and what the lease refuses, is asked for a
-// second time, then on its own row unless it was retried, and is busy if that does
-// not help. An error of the second time, or ErrBusy, comes with the answer to the
-// rest, whose claims are the caller's.
+// It never waits for a row. An end may not be stored at once: because of a concurrent
+// edit, because another session has locked the row, or because the lease refuses it.
+// Exchange then tries these ends a second time; completions that were not retried go
+// to the jobs' own rows this time. Ends that still cannot be stored are in
+// Exchanged.Busy, and the error is ErrBusy. With ErrBusy, or with an error of the
+// second try, the answer is still valid for the rest: the caller has the claimed jobs.
 //
 // The ends of one lease must not be in two exchanges at once: the second would
-// find it locked.
+// find the lease locked.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	first := newRound(exchange)
 	if err := first.send(ctx, s, conn, exchange.Claim, exchange.Each); err != nil {

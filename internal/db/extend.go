@@ -11,20 +11,20 @@ import (
 
 // Answers of ExtendLeases.
 const (
-	LeaseOK   = "ok"   // extended, or asked after
-	LeaseBusy = "busy" // in another transaction's hands: ask again
-	LeaseLost = "lost" // not the caller's any more
+	LeaseOK   = "ok"   // held; extended if the extension has a time
+	LeaseBusy = "busy" // another transaction has locked it: ask again
+	LeaseLost = "lost" // the caller no longer has it
 )
 
-// Extension is a lease to be extended, and the time that it gets, 0 to only ask after it.
+// Extension is a lease to extend, and by how long from now; 0 only asks whether it is still held.
 type Extension struct {
 	ID        int64
 	ClaimedAt time.Time // tells it from another lease with this id: see Slot
 	Lease     pgtype.Interval
 }
 
-// ExtendLeases extends leases of the owner's, and answers for each id. Leases of
-// one length, which mostly all are, take one statement.
+// ExtendLeases extends leases of the owner, and returns LeaseOK, LeaseBusy or LeaseLost for each
+// id. It sends one statement for each length of leases; mostly all have the same length.
 func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, extensions []Extension) (map[int64]string, error) {
 	answers := make(map[int64]string, len(extensions))
 	groups := make(map[int64]*LeaseExtendParams)
@@ -55,8 +55,8 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, e
 	return answers, nil
 }
 
-// UnansweredLeases returns up to so many of the owner's leases that are later than one,
-// and not among the known.
+// UnansweredLeases returns up to count leases of the owner whose ids are above after and not
+// among known.
 func (s *Schema) UnansweredLeases(ctx context.Context, conn Batcher, owner string, after int64, known []int64, count int) ([]LeaseUnansweredRow, error) {
 	if known == nil {
 		known = []int64{} // nil would be null, and no id is known to be none of null
@@ -75,9 +75,9 @@ func (s *Schema) UnansweredLeases(ctx context.Context, conn Batcher, owner strin
 	return found, nil
 }
 
-// CancelledJobs returns, by lease, the jobs of leases that somebody has asked to
-// cancel. It is no part of the extension: whoever has locked the history would
-// keep the leases from being extended.
+// CancelledJobs returns, by lease, the jobs that somebody has asked to cancel. It is a batch of its
+// own and not part of ExtendLeases: it can wait for a lock on the history, and leases must be
+// extended meanwhile.
 func (s *Schema) CancelledJobs(ctx context.Context, conn Batcher, leases []int64) (map[int64][]int64, error) {
 	cancelled := make(map[int64][]int64)
 	batch := &pgx.Batch{}

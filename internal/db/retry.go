@@ -8,8 +8,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
-// Backoff waits longer after each failure, with jitter, so that many
-// processes that lost the same database do not come back in step.
+// Backoff waits longer after each failure, with jitter, so that many processes
+// that lost the same database do not all try again at the same moments.
 type Backoff struct {
 	Min time.Duration // first wait; 0 means 100 ms
 	Max time.Duration // longest wait; 0 means 5 s
@@ -24,8 +24,8 @@ func (b *Backoff) Wait(ctx context.Context) error { return sleep.For(ctx, b.next
 // Reset starts over after a success.
 func (b *Backoff) Reset() { b.failures = 0 }
 
-// next is between half of the doubled delay and all of it: never at once,
-// since the database has just failed.
+// next is a random time between half of the delay and all of it, and doubles the
+// delay. It is never 0, since the database has just failed.
 func (b *Backoff) next() time.Duration {
 	shortest, longest := b.Min, b.Max
 	if shortest <= 0 {
@@ -39,8 +39,9 @@ func (b *Backoff) next() time.Duration {
 	return delay/2 + rand.N(delay/2+1) // #nosec G404 -- jitter
 }
 
-// Retry calls the function until it succeeds, fails for good, or the context
-// ends, whose error then wins. Only for work that may be done twice.
+// Retry calls the function until it succeeds, or fails with an error that is not
+// transient, or the context ends. It returns the last error of the function, also
+// when the context has ended. It is only for work that may be done twice.
 func Retry(ctx context.Context, call func(context.Context) error) error {
 	var backoff Backoff
 	for {

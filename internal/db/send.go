@@ -23,11 +23,11 @@ func (d schemaDBTX) QueryRow(ctx context.Context, query string, args ...any) pgx
 	return d.sender.QueryRow(ctx, d.schema.SQL(query), args...)
 }
 
-// sender sends statements so that they are safe where sessions are known to be
-// shared. Where that is not known yet, a statement that has met another client's
-// is how it becomes known: on a pool it is then sent again, once, since nothing of
-// it has been executed; in a transaction, which has ended, the caller gets the
-// error and the next try is safe.
+// sender sends statements without preparing them when sessions are known to be shared. When
+// that is not known yet, the first statement that fails because of another client's prepared
+// statement makes it known. On a pool, that statement is sent again, once: the server has not
+// executed it. In a transaction, which has failed, the caller gets the error, and its next try
+// prepares nothing.
 type sender struct {
 	schema *Schema
 	conn   DBTX
@@ -60,8 +60,8 @@ func (s sender) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return row{sender: s, ctx: ctx, sql: sql, args: args}
 }
 
-// safe adds to the arguments how to send them. Of the ways that are safe, an
-// application's own choice for its pool is not asked after: this one is as good.
+// safe adds to the arguments the execution mode that prepares nothing, if sessions are shared. It
+// replaces the mode of the application's pool, even if that would be safe as well.
 func (s sender) safe(args []any) []any {
 	if !s.schema.shared.Load() {
 		return args
@@ -69,7 +69,8 @@ func (s sender) safe(args []any) []any {
 	return append([]any{pgx.QueryExecModeCacheDescribe}, args...)
 }
 
-// again notes what an error says of the sessions, and whether to send once more.
+// again notes whether the error shows that sessions are shared, and says whether to send the
+// statement once more.
 func (s sender) again(err error) bool {
 	if !s.schema.NoteShared(err) {
 		return false

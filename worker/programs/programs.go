@@ -14,13 +14,13 @@ import (
 	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
 )
 
-// callTimeout bounds a call to the database for what a program has said.
+// callTimeout is the longest time of a call to the database that a program's message causes.
 const callTimeout = 5 * time.Second
 
-// MaybeRunShim must be the first call in main of a program that runs programs:
-// between a worker and the programs it runs stands this executable once more, to
-// end them when the worker dies, and then this call does not return. Only
-// HandleHTTP does without.
+// MaybeRunShim must be the first call in main of a worker that runs programs. The
+// worker starts its own executable a second time as a supervisor, which ends the
+// programs when the worker dies. In the supervisor, this call does not return. A
+// worker that only uses HandleHTTP does not need it.
 func MaybeRunShim() { subproc.MaybeRunShim() }
 
 // Programs gives a worker handlers that are programs. Make one with New, and call
@@ -33,7 +33,7 @@ type Programs struct {
 	breaker    *breaker.Breaker
 	supervisor subproc.Supervisor
 	graceMax   time.Duration // the longest that any program has between SIGTERM and SIGKILL
-	pools      []*streamPool // of processes that are kept between jobs
+	pools      []*streamPool // the processes that are kept between jobs
 	clients    []*http.Client
 
 	mu sync.Mutex
@@ -41,7 +41,7 @@ type Programs struct {
 	counts map[string]*monitor.Programs // by kind
 }
 
-// New returns what gives the worker handlers that are programs.
+// New returns Programs for the worker, without a handler. Call it before the worker's Run.
 func New(w *worker.Worker) *Programs {
 	p := &Programs{worker: w, counts: make(map[string]*monitor.Programs)}
 	p.host = worker.Attach(w, external{p})
@@ -52,7 +52,8 @@ func New(w *worker.Worker) *Programs {
 // handler runs one job.
 type handler func(ctx context.Context, run worker.ExternalRun, args []byte) error
 
-// handle gives the kind a handler. One that cannot be reached is no failed attempt.
+// handle registers the handler of a kind. If the handler cannot be reached, the job does not lose
+// an attempt.
 func (p *Programs) handle(kind string, handler handler, options *worker.HandleOptions) error {
 	return worker.HandleRaw(p.worker, kind, func(ctx context.Context, job *worker.Job[jobq.RawArgs]) error {
 		err := handler(ctx, worker.ExternalRun{Run: job.Run}, job.Args.JSON)
@@ -64,8 +65,8 @@ func (p *Programs) handle(kind string, handler handler, options *worker.HandleOp
 	}, options)
 }
 
-// start runs a program for a kind until all of it has ended, and counts it. That
-// the machine has no room for it now is no fault of the job's.
+// start runs a program for a kind until all its processes have ended, and counts it. If the machine
+// has no room for a process now, the job does not lose an attempt.
 func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, command subproc.Command) (subproc.Result, error) {
 	command.Started = try.Reached
 	p.count(kind, func(sum *monitor.Programs) { sum.Started++ })
@@ -76,18 +77,18 @@ func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, com
 	case subproc.IsMachineTrouble(err):
 		err = try.Failed(err)
 	default:
-		try.Reached() // it is something else now
+		try.Reached() // the program failed for another reason, so the machine has room
 	}
 	return ended, err
 }
 
-// external is what the worker asks of Programs.
+// external has the methods of Programs that the worker calls.
 type external struct{ *Programs }
 
-// Claimable leaves out the kinds whose handlers cannot be reached.
+// Claimable returns the kinds whose handlers can be reached.
 func (e external) Claimable(kinds []string) []string { return e.breaker.Claimable(kinds) }
 
-// Grace is the longest that any program has.
+// Grace is the longest time that any program has between SIGTERM and SIGKILL.
 func (e external) Grace() time.Duration { return e.graceMax }
 
 // Close ends the processes and connections that were kept for the next job.
