@@ -225,7 +225,7 @@ func loseNetwork(l *lab) error {
 	return nil
 }
 
-// loseNotifications makes the listeners deaf: their connections stay open and
+// loseNotifications keeps notifications from the listeners: their connections stay open and
 // carry nothing. Polling must find the jobs.
 func loseNotifications(l *lab) error {
 	workers, err := l.crew(2)
@@ -262,11 +262,11 @@ func loseNotifications(l *lab) error {
 	for _, w := range workers {
 		w.proxy.blackhole(withWord("jobq-listen"))
 	}
-	deaf, err := measure()
+	without, err := measure()
 	if err != nil {
 		return err
 	}
-	l.figuref("picked up: healthy %s; deaf %s (poll %s)", some(healthy), some(deaf), poll)
+	l.figuref("picked up: with notifications %s; without %s (poll %s)", some(healthy), some(without), poll)
 	return nil
 }
 

@@ -43,9 +43,9 @@ type WatchConfig struct {
 	// OnLost is told why nothing is heard any more, or cannot be, as on a
 	// standby. Watch goes on trying. Default nil: nobody.
 	OnLost func(err error)
-	// OnDeaf is told that notifications do not arrive, as behind a pooler. Default
+	// OnNoNotifications is told that notifications do not arrive, as behind a pooler. Default
 	// nil: nobody.
-	OnDeaf func()
+	OnNoNotifications func()
 	// Logger is told of trouble. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -62,7 +62,7 @@ func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
 		Pool: m.pool.Config(), Direct: m.direct, Sessions: m.schema.Sessions(), Channels: []string{db.Channel(m.schema.Name(), db.TopicEvent)},
 		Logger: config.Logger, SelfTest: true,
 		OnConnect: func() { w.tell(config.OnConnect) },
-		OnDeaf:    func() { w.tell(config.OnDeaf) },
+		OnNoNotifications:    func() { w.tell(config.OnNoNotifications) },
 		OnEnd: func(err error) {
 			if config.OnLost != nil && ctx.Err() == nil {
 				w.tell(func() { config.OnLost(dberror.Wrap(m.schema, "listen", err)) })

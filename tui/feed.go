@@ -84,7 +84,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 			send(feedStateMsg{feedLive, ""})
 		},
 		OnLost: func(err error) { send(feedStateMsg{feedPolling, screen.ShortError(err)}) },
-		OnDeaf: func() {
+		OnNoNotifications: func() {
 			send(feedStateMsg{feedPolling, "no events, as behind a pooler"})
 		},
 	})

@@ -33,8 +33,8 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			}
 			return w.takePresence(ctx, conn)
 		},
-		OnEnd:  func(error) { w.present.Store(false) },
-		OnDeaf: func() { w.unnotified.Store(true) },
+		OnEnd:             func(error) { w.present.Store(false) },
+		OnNoNotifications: func() { w.unnotified.Store(true) },
 		OnConnect: func() { // notifications that were sent before this connection are lost
 			w.announcer.Forget()
 			w.wakeQueues()

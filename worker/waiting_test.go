@@ -117,10 +117,10 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	awaitRun(t, ran, "the one that came unnoticed")
 }
 
-// newDeafClient is a client whose workers hear no notifications, as behind a
+// newUnnotifiedClient is a client whose workers hear no notifications, as behind a
 // pooler, and a pool that has no such trouble. The "pooler" is a pg_notify that
 // does nothing.
-func newDeafClient(t *testing.T) (*jobq.Client, *pgxpool.Pool) {
+func newUnnotifiedClient(t *testing.T) (*jobq.Client, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.Pool(t)
 	exec(t, pool, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
@@ -132,10 +132,10 @@ func newDeafClient(t *testing.T) (*jobq.Client, *pgxpool.Pool) {
 }
 
 // A worker that hears no notifications does not make those who insert send any.
-func TestDeafDoesNotAnnounce(t *testing.T) {
+func TestAnnouncesNothingWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client, pool := newDeafClient(t)
+	client, pool := newUnnotifiedClient(t)
 	w := start(t, client, &worker.Config{PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
 	require.Eventually(t, func() bool {
 		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
@@ -153,9 +153,9 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 
 // A worker whose next session hears notifications is woken by inserts again,
 // without a poll.
-func TestDeafnessEnds(t *testing.T) {
+func TestNotificationsArriveAgain(t *testing.T) {
 	t.Parallel()
-	client, pool := newDeafClient(t)
+	client, pool := newUnnotifiedClient(t)
 	ran := make(chan struct{}, 1)
 	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
 		ran <- struct{}{}

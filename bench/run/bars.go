@@ -102,7 +102,7 @@ func (l *lab) bars() []sheet.Bar {
 		{What: "7. idle: statements a second", Value: sheet.Figure(sheet.Of("idle", "", oursAsIs, "statements/s")), Limit: 0.5, Most: true},
 		{What: "7. idle with 1,000 slots, of with 10", Value: sheet.Ratio(sheet.Of("idle", "1000 slots", ours, "statements/s"), sheet.Of("idle", "10 slots", ours, "statements/s")), Limit: 1.2, Most: true},
 		{What: "8. 8 processes, of one", Value: sheet.Ratio(sheet.Of("scaling", sheet.Count(8, "process"), ours, perSec), sheet.Of("scaling", sheet.Count(1, "process"), ours, perSec)), Limit: 1},
-		{What: "8. one job, 50 idle workers: claims", Value: sheet.Figure(sheet.Of("herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims a job")), Limit: 5, Most: true},
+		{What: "8. one job, 50 idle workers: claims", Value: sheet.Figure(sheet.Of("wakeup", fmt.Sprintf("%d idle workers, 1 job", wakeupWorkers), oursAsIs, "claims a job")), Limit: 5, Most: true},
 	}
 }
 

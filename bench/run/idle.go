@@ -21,10 +21,10 @@ const (
 	// heartbeatSeconds are long enough for every lease to be extended, which
 	// happens every 20 s.
 	heartbeatSeconds = 60
-	herdWorkers      = 50
-	herdJobs         = 20
-	herdSettle       = 500 * time.Millisecond
-	herdAcquainted   = 12 * time.Second // until each has counted the others, with its heartbeat
+	wakeupWorkers    = 50
+	wakeupJobs       = 20
+	wakeupSettle     = 500 * time.Millisecond
+	wakeupAcquainted = 12 * time.Second // until each has counted the others, with its heartbeat
 	longHandler      = 600_000          // ms: longer than any scenario
 
 	nobody      = "no worker"
@@ -165,12 +165,12 @@ func (b *bed) watch(ctx context.Context, test, name string, process *stage.Proce
 	return ctx.Err()
 }
 
-// runHerd wakes many idle workers with one job, several times, and counts how
+// runWakeup wakes many idle workers with one job, several times, and counts how
 // many of them come for it. They do not poll meanwhile, so that all claims are for the job.
-func (l *lab) runHerd(ctx context.Context) error {
+func (l *lab) runWakeup(ctx context.Context) error {
 	for range l.rounds {
 		for _, c := range l.Chosen(oursAsIs) {
-			if err := l.with(ctx, c, func(b *bed) error { return b.herd(ctx) }); err != nil {
+			if err := l.with(ctx, c, func(b *bed) error { return b.wakeup(ctx) }); err != nil {
 				return err
 			}
 		}
@@ -178,35 +178,35 @@ func (l *lab) runHerd(ctx context.Context) error {
 	return nil
 }
 
-func (b *bed) herd(ctx context.Context) error {
+func (b *bed) wakeup(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the process when it has not ended below
-	process, err := b.One(ctx, child.Order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
+	process, err := b.One(ctx, child.Order{ReportMs: 100, Workers: wakeupWorkers, PollMs: longHandler})
 	if err != nil {
 		return err
 	}
-	child.Pause(ctx, herdAcquainted)
+	child.Pause(ctx, wakeupAcquainted)
 	before, err := b.claims(ctx)
 	if err != nil {
 		return err
 	}
-	for range herdJobs {
+	for range wakeupJobs {
 		if err := b.Add(ctx, 1); err != nil {
 			return err
 		}
-		child.Pause(ctx, herdSettle)
+		child.Pause(ctx, wakeupSettle)
 	}
 	after, err := b.claims(ctx)
 	if err != nil {
 		return err
 	}
-	each := float64(after-before) / herdJobs
-	test := fmt.Sprintf("%d idle workers, 1 job", herdWorkers)
-	b.say("%-10s %-28s %-28s %.1f claims a job", "herd", test, b.Contender, each)
-	b.sheet.Put(sheet.Of("herd", test, b.String(), "claims a job"), each)
+	each := float64(after-before) / wakeupJobs
+	test := fmt.Sprintf("%d idle workers, 1 job", wakeupWorkers)
+	b.say("%-10s %-28s %-28s %.1f claims a job", "wakeup", test, b.Contender, each)
+	b.sheet.Put(sheet.Of("wakeup", test, b.String(), "claims a job"), each)
 	end, err := process.Stop()
-	if err == nil && (end.Ran != herdJobs || after-before < herdJobs) {
-		err = fmt.Errorf("%d of %d jobs ran, after %d claims", end.Ran, herdJobs, after-before)
+	if err == nil && (end.Ran != wakeupJobs || after-before < wakeupJobs) {
+		err = fmt.Errorf("%d of %d jobs ran, after %d claims", end.Ran, wakeupJobs, after-before)
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func scenarios() []scenario {
 			"The worker stores what all have said in one round trip a second.", (*lab).runReports},
 		{"fleet", "Many processes, one server", "Worker processes at their defaults, as many hosts would run them, first with nothing to do and then with 100,000 jobs that are added at once; " +
 			"the rate contains the time that it takes to add them. Sessions are those of the processes, looked at 20 times a second; so is who waits for a lock.", (*lab).runFleet},
-		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
+		{"wakeup", "One job, many idle workers", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runWakeup},
 		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
 		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},
 		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it the same without, for half of the time, and a tenth for the peers.", (*lab).runHeld},

@@ -105,7 +105,7 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 			return nil
 		},
 		OnEnd:  func(error) { s.setHeard(false, time.Now()) },
-		OnDeaf: func() { s.setHeard(false, time.Now()) },
+		OnNoNotifications: func() { s.setHeard(false, time.Now()) },
 	})
 	if err != nil {
 		return nil, err

@@ -184,7 +184,7 @@ func faults() []fault {
 		}},
 		{"notifications", doctor.Warning, "did not arrive", "", func(t *testing.T, url string, config *doctor.Config) {
 			t.Helper()
-			config.Pool = deafPool(t, url)
+			config.Pool = unnotifiedPool(t, url)
 			config.Limits.NotificationWithin = time.Second
 		}},
 	}
@@ -445,8 +445,8 @@ func await(t *testing.T, url, sql string) {
 	}, patience, 20*time.Millisecond)
 }
 
-// deafPool is a pool whose connections lose notifications on their way.
-func deafPool(t *testing.T, url string) *pgxpool.Pool {
+// unnotifiedPool is a pool whose connections lose notifications on their way.
+func unnotifiedPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
@@ -455,19 +455,19 @@ func deafPool(t *testing.T, url string) *pgxpool.Pool {
 		if err != nil {
 			return nil, err
 		}
-		return &deafConn{Conn: conn}, nil
+		return &unnotifiedConn{Conn: conn}, nil
 	}
 	return pgtest.ConnectConfig(t, config)
 }
 
-// deafConn drops the server's messages of type A, which are notifications.
-type deafConn struct {
+// unnotifiedConn drops the server's messages of type A, which are notifications.
+type unnotifiedConn struct {
 	net.Conn
 	ready   []byte // to be read
 	partial []byte // of a message
 }
 
-func (c *deafConn) Read(p []byte) (int, error) {
+func (c *unnotifiedConn) Read(p []byte) (int, error) {
 	buffer := make([]byte, 4096)
 	for len(c.ready) == 0 {
 		n, err := c.Conn.Read(buffer)

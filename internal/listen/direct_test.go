@@ -47,12 +47,12 @@ func told() (ends chan error, onEnd func(error)) {
 
 // With a direct connection, what is notified through a pooler in transaction mode is
 // heard, also where those sessions are known to be shared, and after a reconnect.
-// Without one, the same pooler makes the listener deaf.
+// Without one, the same pooler keeps notifications from the listener.
 func TestListensOnADirectConnection(t *testing.T) {
 	t.Parallel()
 	pooled, direct := behindPooler(t)
-	deaf := startListener(t, pooled, func(c *listen.Config) { c.SelfTest = true })
-	receive(t, deaf.deaf, "word that nothing is heard")
+	none := startListener(t, pooled, func(c *listen.Config) { c.SelfTest = true })
+	receive(t, none.unnotified, "word that nothing is heard")
 
 	for _, sessions := range []db.Sessions{db.SessionsAuto, db.SessionsShared} {
 		h := startListener(t, pooled, func(c *listen.Config) { c.Direct, c.Sessions, c.SelfTest = direct, sessions, true })
@@ -100,7 +100,7 @@ func TestDirectIsPooled(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	pooled := parse(t, pgtest.StartPgBouncer(t, url, map[string]string{"pool_mode": "transaction", "default_pool_size": "1"}).URL(t, url))
 	h := startListener(t, pooled, func(c *listen.Config) { c.Direct, c.SelfTest = pooled, true })
-	receive(t, h.deaf, "word that nothing is heard")
+	receive(t, h.unnotified, "word that nothing is heard")
 	var channels int
 	require.NoError(t, pgtest.ConnectConfig(t, safe(pooled)).QueryRow(ctx, "select count(*) from pg_listening_channels()").Scan(&channels))
 	require.Zero(t, channels, "left in the only session")

@@ -1,5 +1,5 @@
 // Package listen keeps the one connection of a process that hears
-// notifications. It pings, so that a connection that has gone deaf is noticed
+// notifications. It pings, so that a connection that no longer delivers them is noticed
 // within seconds, and it reconnects for ever. A notification is only a hint:
 // whoever listens must also look for itself after every connect, because what
 // was said while nobody listened is lost.
@@ -54,17 +54,17 @@ type Config struct {
 	// OnNotify is told of each notification.
 	OnNotify func(channel, payload string)
 	// OnConnect is told after each connect, also the first, and when notifications
-	// arrive after OnDeaf was told that they do not.
+	// arrive after OnNoNotifications was told that they do not.
 	OnConnect func()
 	// OnHealthy is given the session itself after each LISTEN, also the first,
-	// unless the server is not at its other end, as OnDeaf is told: for
+	// unless the server is not at its other end, as OnNoNotifications is told: for
 	// what is to live as long as the session. Its error ends the session.
 	OnHealthy func(ctx context.Context, conn *pgx.Conn) error
 	// OnEnd is told why a session has ended, or could not begin.
 	OnEnd func(err error)
-	// OnDeaf is told that notifications do not arrive: sessions are shared, or
+	// OnNoNotifications is told that notifications do not arrive: sessions are shared, or
 	// SelfTest has found out.
-	OnDeaf func()
+	OnNoNotifications func()
 	// SelfTest sends a notification to itself from another connection, made by Pool, after
 	// the first connect, and waits for it. It does so on a channel of its own, that
 	// nobody else listens on.
@@ -81,7 +81,7 @@ type Listener struct {
 	way         *pgxpool.Config // how to connect
 	testChannel string          // of the self-test
 	tested      bool
-	deaf        bool
+	unnotified  bool
 	trouble     string // why there has been no session since the last one that worked, as logged
 }
 
@@ -180,16 +180,16 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 	}
 	switch {
 	case sessions == db.SessionsShared:
-		l.isDeaf()
+		l.noNotifications()
 	case l.config.SelfTest && !l.tested:
 		if err := l.selfTest(ctx, conn); err != nil {
 			return err
 		}
-		l.tested = !l.deaf // else again with the next session: it may have been slow, and no pooler
+		l.tested = !l.unnotified // else again with the next session: it may have been slow, and no pooler
 	default:
-		l.deaf = false
+		l.unnotified = false
 	}
-	if !l.deaf {
+	if !l.unnotified {
 		if err := l.isHealthy(ctx, conn); err != nil {
 			return err
 		}
@@ -201,8 +201,8 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 		if err != nil {
 			return err
 		}
-		if heard && l.deaf { // the server was slow: what the self-test has sent came late
-			l.deaf, l.tested = false, true
+		if heard && l.unnotified { // the server was slow: what the self-test has sent came late
+			l.unnotified, l.tested = false, true
 			l.config.Logger.Info("notifications arrive again")
 			if l.config.OnConnect != nil {
 				l.config.OnConnect()
@@ -283,12 +283,12 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 		notification, err := conn.WaitForNotification(waitCtx)
 		switch {
 		case err == nil && notification.Channel == l.testChannel:
-			l.deaf = false
+			l.unnotified = false
 			return nil
 		case err == nil:
 			l.config.OnNotify(notification.Channel, notification.Payload)
 		case ctx.Err() == nil && pgconn.Timeout(err) && !conn.IsClosed():
-			l.isDeaf()
+			l.noNotifications()
 			return nil
 		default:
 			return err
@@ -296,13 +296,13 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// isDeaf tells that notifications do not arrive in this session.
-func (l *Listener) isDeaf() {
-	if !l.deaf {
+// noNotifications reports that notifications do not arrive in this session.
+func (l *Listener) noNotifications() {
+	if !l.unnotified {
 		l.config.Logger.Warn("notifications do not arrive, as behind a pooler in transaction mode: wake-ups are off, polling goes on; give jobq a direct connection")
 	}
-	l.deaf = true
-	if l.config.OnDeaf != nil {
-		l.config.OnDeaf()
+	l.unnotified = true
+	if l.config.OnNoNotifications != nil {
+		l.config.OnNoNotifications()
 	}
 }

@@ -22,20 +22,20 @@ const patience = 5 * time.Minute
 
 // heard is a running listener and what it has told.
 type heard struct {
-	connects chan struct{}
-	payloads chan string
-	deaf     chan struct{}
+	connects   chan struct{}
+	payloads   chan string
+	unnotified chan struct{}
 }
 
 // startListener runs a listener until the test ends.
 func startListener(t *testing.T, config *pgxpool.Config, change func(*listen.Config)) *heard {
 	t.Helper()
-	h := &heard{connects: make(chan struct{}, 100), payloads: make(chan string, 100), deaf: make(chan struct{}, 1)}
+	h := &heard{connects: make(chan struct{}, 100), payloads: make(chan string, 100), unnotified: make(chan struct{}, 1)}
 	listenConfig := listen.Config{
 		Pool: config, Channels: []string{`odd "Channel"`}, Logger: slog.New(slog.DiscardHandler),
-		OnNotify:  func(_, payload string) { h.payloads <- payload },
-		OnConnect: func() { h.connects <- struct{}{} },
-		OnDeaf:    func() { h.deaf <- struct{}{} },
+		OnNotify:          func(_, payload string) { h.payloads <- payload },
+		OnConnect:         func() { h.connects <- struct{}{} },
+		OnNoNotifications: func() { h.unnotified <- struct{}{} },
 	}
 	if change != nil {
 		change(&listenConfig)
@@ -90,7 +90,7 @@ func TestHearsAndReconnects(t *testing.T) {
 	receive(t, h.connects, "the second connect")
 	notify(t, pool, "two")
 	require.Equal(t, "two", receive(t, h.payloads, "the notification after the reconnect"))
-	require.Empty(t, h.deaf)
+	require.Empty(t, h.unnotified)
 }
 
 // A connection that has gone silent, both ends open, is noticed by the ping.
@@ -150,16 +150,16 @@ func TestDeafnessBeginsAndEnds(t *testing.T) {
 			return nil
 		}
 	})
-	receive(t, h.deaf, "the self-test's verdict")
+	receive(t, h.unnotified, "the self-test's verdict")
 	endSession(t, pool)
-	receive(t, h.deaf, "the verdict on the second session")
+	receive(t, h.unnotified, "the verdict on the second session")
 	require.Empty(t, healthy)
 
 	_, err = pool.Exec(ctx, "drop function public.pg_notify")
 	require.NoError(t, err)
 	endSession(t, pool)
 	receive(t, healthy, "word that the third session hears")
-	require.Empty(t, h.deaf)
+	require.Empty(t, h.unnotified)
 	notify(t, pool, "after")
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
 }
@@ -207,7 +207,7 @@ func TestSelfTestIsLate(t *testing.T) {
 			return nil
 		}
 	})
-	receive(t, h.deaf, "the self-test's verdict")
+	receive(t, h.unnotified, "the self-test's verdict")
 	require.Empty(t, healthy)
 	_, err = pool.Exec(ctx, "select pg_catalog.pg_notify(channel, '') from public.slow")
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func TestSelfTestIsLate(t *testing.T) {
 	require.Equal(t, "the end", receive(t, h.payloads, "the notification"))
 }
 
-// A server that is slow while the self-test waits is not deaf for good: the first
+// A server that is slow while the self-test waits does not count as one without notifications for good: the first
 // notification that arrives in the same session shows it. The "slow server" is a
 // pg_notify that does nothing.
 func TestDeafnessEndsWithWhatArrives(t *testing.T) {
@@ -236,7 +236,7 @@ func TestDeafnessEndsWithWhatArrives(t *testing.T) {
 		}
 	})
 	receive(t, h.connects, "the first connect")
-	receive(t, h.deaf, "the self-test's verdict")
+	receive(t, h.unnotified, "the self-test's verdict")
 	require.Empty(t, healthy)
 
 	notify(t, pool, "late")

@@ -23,11 +23,11 @@ type Proxy struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	swallows bool
-	deaf     bool // only what the server answers is swallowed
-	refuses  bool
-	links    map[net.Conn]struct{} // to clients
-	noticed  chan struct{}
+	swallows    bool
+	answersLost bool // only what the server answers is swallowed
+	refuses     bool
+	links       map[net.Conn]struct{} // to clients
+	noticed     chan struct{}
 }
 
 // StartProxy starts a proxy for the database, until the test ends.
@@ -97,7 +97,7 @@ func (p *Proxy) pipe(from, to net.Conn, answers bool) {
 			return
 		}
 		p.mu.Lock()
-		hole = hole || p.swallows || p.deaf && answers
+		hole = hole || p.swallows || p.answersLost && answers
 		p.mu.Unlock()
 		if hole {
 			select {
@@ -121,7 +121,7 @@ func (p *Proxy) Swallow() { p.setSwallow(true) }
 func (p *Proxy) SwallowAnswers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deaf = true
+	p.answersLost = true
 }
 
 // Heal lets new connections through again.
@@ -139,7 +139,7 @@ func (p *Proxy) Cut() {
 func (p *Proxy) setSwallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallows, p.deaf = on, false
+	p.swallows, p.answersLost = on, false
 }
 
 // Refuse makes the proxy close new connections at once, or not any more.
