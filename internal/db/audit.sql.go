@@ -28,9 +28,9 @@ type AuditBeginParams struct {
 	DoneMax    pgtype.Int4
 }
 
-// AuditBegin records an action by filter before its first batch, with the
-// bounds of what it is about: later jobs have higher ids, or end later. Those
-// of this moment, unless a snapshot is given.
+// AuditBegin records an action by filter before its first batch, with bounds for its jobs: jobs that
+// come later have higher ids, or end later. The bounds are those of a snapshot, if one is given,
+// otherwise of now.
 func (q *Queries) AuditBegin(ctx context.Context, arg AuditBeginParams) (int64, error) {
 	row := q.db.QueryRow(ctx, AuditBegin,
 		arg.Actor,
@@ -50,7 +50,7 @@ const AuditEnd = `-- name: AuditEnd :exec
 update jobq.audit a set ended_at = clock_timestamp() where a.id = $1
 `
 
-// AuditEnd says that an action by filter has come to its end.
+// AuditEnd records that an action by filter is complete.
 func (q *Queries) AuditEnd(ctx context.Context, id int64) error {
 	_, err := q.db.Exec(ctx, AuditEnd, id)
 	return err
@@ -118,10 +118,10 @@ update jobq.audit a
     and (a.held_by = $1::text or a.held_until is null or a.held_until < clock_timestamp())
 `
 
-// AuditHold keeps others from working on an action by filter for the time of the
-// lease, anew with each call, or until AuditLetGo. Zero rows when somebody else
-// works on it. No advisory lock: that is the session's, and a pooler may give
-// each transaction another one. Needs audit_pkey only.
+// AuditHold keeps others from working on an action by filter for the time of the lease, which each
+// call renews, or until AuditLetGo. Zero rows if somebody else works on it. An advisory lock would not
+// do: it belongs to the session, and a pooler may give each transaction another session. Needs
+// audit_pkey only.
 func (q *Queries) AuditHold(ctx context.Context, holder string, lease pgtype.Interval, auditID int64) (int64, error) {
 	result, err := q.db.Exec(ctx, AuditHold, holder, lease, auditID)
 	if err != nil {
@@ -278,9 +278,9 @@ type AuditPruneRow struct {
 	LastJob   int64
 }
 
-// AuditPrune forgets old actions, about row_count rows, and returns how many rows
-// it has deleted: fewer when nothing is left to forget. It goes on after the action
-// and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+// AuditPrune deletes old actions, about row_count rows, and returns how many rows it has deleted:
+// fewer if nothing is left. It goes on after the given action and job, which the call before has
+// returned. Needs audit_at_idx and audit_job_pkey.
 func (q *Queries) AuditPrune(ctx context.Context, afterAudit int64, afterJob int64, rowCount int32) (AuditPruneRow, error) {
 	row := q.db.QueryRow(ctx, AuditPrune, afterAudit, afterJob, rowCount)
 	var i AuditPruneRow
@@ -294,8 +294,8 @@ update jobq.audit a
   where a.id = $2 and a.held_by = $3::text
 `
 
-// AuditRenew is AuditHold for who has it: zero rows when the lease ran out and
-// somebody else has worked on it since. Needs audit_pkey only.
+// AuditRenew is AuditHold for whoever has the action already. Zero rows if the lease has run out and
+// somebody else has worked on the action since. Needs audit_pkey only.
 func (q *Queries) AuditRenew(ctx context.Context, lease pgtype.Interval, auditID int64, holder string) (int64, error) {
 	result, err := q.db.Exec(ctx, AuditRenew, lease, auditID, holder)
 	if err != nil {
@@ -308,7 +308,7 @@ const AuditResume = `-- name: AuditResume :exec
 select jobq.audit_resume($1::text, $2::bigint)
 `
 
-// AuditResume makes an action by filter go on that was stopped.
+// AuditResume continues an action by filter that was stopped.
 func (q *Queries) AuditResume(ctx context.Context, actor string, iD int64) error {
 	_, err := q.db.Exec(ctx, AuditResume, actor, iD)
 	return err
@@ -323,8 +323,8 @@ type AuditSnapshotRow struct {
 	IDMax int64
 }
 
-// AuditSnapshot is what bounds an action by filter that begins at this moment.
-// Who may not read the sequence counts all jobs; AuditBegin has the bound then.
+// AuditSnapshot returns the bounds of an action by filter that begins now. If the role may not read
+// the sequence, it counts all jobs, and AuditBegin has the bound.
 func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 	row := q.db.QueryRow(ctx, AuditSnapshot)
 	var i AuditSnapshotRow
@@ -349,10 +349,9 @@ type AuditUndoRow struct {
 	Ended       bool
 }
 
-// AuditUndo takes an action back on the next 1000 of its jobs, if they have not
-// changed since: ended says that there are no more. An action that was on no job
-// has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
-// jobs in id order.
+// AuditUndo takes back an action, for the next 1,000 of its jobs that have not changed since; ended
+// says that there are no more. An action that was not on jobs has one row, with a job_id of 0. Locks
+// unique keys in (kind, key) order, then the jobs in id order.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {
@@ -461,7 +460,7 @@ type JobCloneRow struct {
 	State string
 }
 
-// JobClone adds a job that is made as another one was. No row when there is none.
+// JobClone adds a copy of another job. No row if there is no such job.
 func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, change json.RawMessage) (JobCloneRow, error) {
 	row := q.db.QueryRow(ctx, JobClone, actor, jobID, change)
 	var i JobCloneRow
@@ -592,8 +591,8 @@ const QueueKnown = `-- name: QueueKnown :one
 select jobq.queue_known($1::text)::boolean as known
 `
 
-// QueueKnown says whether there is a sign of a queue of that name. Needs
-// pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
+// QueueKnown says whether a queue of that name is known (queue_known). Needs pending_claim_idx,
+// pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
 	row := q.db.QueryRow(ctx, QueueKnown, queue)
 	var known bool
@@ -678,8 +677,8 @@ select d.audit::bigint as audit
   where d.audit is not null
 `
 
-// WorkerDrain asks a worker to drain: 0 when it does so already, no row when
-// there is none.
+// WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if there
+// is none.
 func (q *Queries) WorkerDrain(ctx context.Context, actor string, worker string) (int64, error) {
 	row := q.db.QueryRow(ctx, WorkerDrain, actor, worker)
 	var audit int64

@@ -22,8 +22,8 @@ type DoctorConnectionsRow struct {
 	Connections int64
 }
 
-// DoctorConnections counts the live workers of which it is known how many connections they may open,
-// and these.
+// DoctorConnections counts the live workers that have told how many connections they may open, and
+// sums up these connections.
 func (q *Queries) DoctorConnections(ctx context.Context, silence pgtype.Interval) (DoctorConnectionsRow, error) {
 	row := q.db.QueryRow(ctx, DoctorConnections, silence)
 	var i DoctorConnectionsRow
@@ -80,8 +80,8 @@ type DoctorErrorsRow struct {
 	Last   string
 }
 
-// DoctorErrors counts what janitors could not do within the span, up to row_count,
-// with the last of them. Needs event_at_idx.
+// DoctorErrors counts the errors of janitors within the span, up to row_count, and returns the last
+// one. Needs event_at_idx.
 func (q *Queries) DoctorErrors(ctx context.Context, span pgtype.Interval, rowCount int32) (DoctorErrorsRow, error) {
 	row := q.db.QueryRow(ctx, DoctorErrors, span, rowCount)
 	var i DoctorErrorsRow
@@ -109,12 +109,11 @@ type DoctorOverdueRow struct {
 	StatSeconds  float64
 }
 
-// DoctorOverdue is how late the janitor is with each part of its work, in seconds,
-// 0 for what is in time: the lease that has ended and was not taken away, beyond its
-// queue's stale_grace; the scheduled job that is due; the job that has ended and for
-// which others wait; and the oldest of so many counts of ended jobs that were not summed
-// up. Needs pending_due_idx and dependency_look_due_idx; it reads all leases,
-// as the reaper does.
+// DoctorOverdue is how late the janitor is with each part of its work, in seconds, 0 for what is in
+// time. The parts are the lease that has ended and was not taken away, after its queue's stale_grace;
+// the scheduled job that is due; the job that has ended and for which others wait; and the oldest of a
+// number of counts of ended jobs that were not summed up. Needs pending_due_idx and
+// dependency_look_due_idx; it reads all leases, as the reaper does.
 func (q *Queries) DoctorOverdue(ctx context.Context, rowCount int32) (DoctorOverdueRow, error) {
 	row := q.db.QueryRow(ctx, DoctorOverdue, rowCount)
 	var i DoctorOverdueRow
@@ -153,9 +152,9 @@ type DoctorPausedRow struct {
 	PausedBy      string
 }
 
-// DoctorPaused is every queue, kind and partition key that has been paused for longer than the age, and
-// every kind that is in quarantine, which no person has paused. Of the keys, those that have been paused for longest.
-// Needs paused_key_paused_at_idx.
+// DoctorPaused is every queue, kind and partition key that has been paused for longer than the age,
+// and every kind in quarantine, which no person has paused. Of the keys it returns those that have
+// been paused for longest. Needs paused_key_paused_at_idx.
 func (q *Queries) DoctorPaused(ctx context.Context, age pgtype.Interval) ([]DoctorPausedRow, error) {
 	rows, err := q.db.Query(ctx, DoctorPaused, age)
 	if err != nil {
@@ -238,14 +237,15 @@ type DoctorWaitingRow struct {
 	Paused        bool
 }
 
-// DoctorWaiting is what waits to be run, by queue and kind: of the first jobs in the
-// lines of each queue, for how long the one that has waited longest could have run, which
-// one that is, and how many live workers serve the queue, and the kind in it. The lines are those of line_heads, so that
-// neither a key nor a priority with many jobs hides the others. Of each queue it
-// looks at job_count jobs and half as many lines, and at fewer where all queues together would make more than
-// ten times as many: with a job_count of 200 and 100 queues, at 20 jobs of each. Of each line it looks at two jobs at
-// least. At most 1,000 queues. The order is for the planner: without it, it may read all of the
-// queue. Needs pending_claim_idx, and what line_heads needs.
+// DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has
+// waited longest could have run, its id, and how many live workers serve the queue, and the kind in
+// it. It reads the first jobs of the lines of each queue (line_heads), so neither a key nor a priority
+// with many jobs hides the others.
+//
+// In each queue it looks at job_count jobs and half as many lines. All queues together have ten times
+// as many: with a job_count of 200 and 100 queues, it looks at 20 jobs of each. It looks at two jobs
+// of each line at least, and at 1,000 queues at most. The order is for the planner: without it, it may
+// read the whole queue. Needs pending_claim_idx, and what line_heads needs.
 func (q *Queries) DoctorWaiting(ctx context.Context, jobCount int64, silence pgtype.Interval) ([]DoctorWaitingRow, error) {
 	rows, err := q.db.Query(ctx, DoctorWaiting, jobCount, silence)
 	if err != nil {

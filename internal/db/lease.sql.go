@@ -23,9 +23,9 @@ type LeaseCancelledRow struct {
 	ID      int64
 }
 
-// LeaseCancelled returns the jobs of leases that somebody has asked to cancel and
-// that have not ended on their own rows. It is planned with the ids of the leases
-// (PrunedSettings): it then locks the days of these alone. Needs run_cancel_idx only.
+// LeaseCancelled returns the jobs of leases that somebody has asked to cancel and that have not ended
+// on their own rows. It is planned with the ids of the leases (PrunedSettings), so it locks only their
+// days. Needs run_cancel_idx only.
 func (q *Queries) LeaseCancelled(ctx context.Context, ids []int64) ([]LeaseCancelledRow, error) {
 	rows, err := q.db.Query(ctx, LeaseCancelled, ids)
 	if err != nil {
@@ -87,14 +87,14 @@ type LeaseExtendRow struct {
 	Answer string
 }
 
-// LeaseExtend gives held leases their full time again, in one statement for all,
-// and never shortens one. With a lease of 0 it only asks. It answers for each
-// lease that is still the caller's: ok, or busy when it is in another
-// transaction's hands and was not extended. One without an answer is lost.
-// It never waits for a row, so that one locked lease cannot cost the worker its
-// others, and it can deadlock with nothing. It does not touch the history, so
-// that nobody who has locked that can keep it from being done: LeaseCancelled
-// asks what is to be cancelled. Needs lease_pkey only; a HOT update.
+// LeaseExtend gives held leases their full time again, in one statement for all of them, and never
+// shortens one. With a lease of 0 it only asks. It returns a row for each lease that is still the
+// caller's: ok, or busy if another transaction has locked it, so that it was not extended. A lease
+// without a row is lost.
+//
+// It never waits for a row, so one locked lease cannot cost the worker its other leases, and there is
+// no deadlock. It does not read the history, so a lock on the history cannot delay it: LeaseCancelled
+// asks which jobs are to be cancelled. Needs lease_pkey only; a HOT update.
 func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]LeaseExtendRow, error) {
 	rows, err := q.db.Query(ctx, LeaseExtend,
 		arg.Lease,
@@ -142,9 +142,8 @@ type LeaseUnansweredRow struct {
 	JobIds    []int64
 }
 
-// LeaseUnanswered returns leases of the owner's that are later than one, and not among
-// those that it knows, first the earliest. Needs lease_pkey only, from there on: what
-// was claimed since and is still held.
+// LeaseUnanswered returns the owner's leases with an id above a given one that are not among those
+// that the owner knows, the earliest first. Needs lease_pkey only, from that id on.
 func (q *Queries) LeaseUnanswered(ctx context.Context, arg LeaseUnansweredParams) ([]LeaseUnansweredRow, error) {
 	rows, err := q.db.Query(ctx, LeaseUnanswered,
 		arg.After,
@@ -209,15 +208,14 @@ type RunCheckpointParams struct {
 	ExtendBy   pgtype.Interval
 }
 
-// RunCheckpoint stores what the next run may resume from, under the current
-// lease, and extends the lease where extend_by is given. Zero rows means the lease
-// was lost. It waits for rows that somebody has locked, always the run first.
+// RunCheckpoint stores where the next run may resume, under the current lease, and extends the lease
+// if extend_by is given. Zero rows means that the lease was lost. It waits for rows that somebody has
+// locked, always the run first.
 //
-// What is stored is what the next run begins with. The lock on the run keeps a
-// reaper off that comes now. For one that has its snapshot already, and has not
-// locked the lease yet, the lease is written again, even if its time stays: a
-// reaper leaves a lease that has changed for its next pass. One that has locked
-// the lease is waited for, and nothing is stored then.
+// The next run begins with what was stored. The lock on the run stops a reaper that comes now. Another
+// reaper may already have its snapshot, and not have locked the lease yet. For that one the lease is
+// written again, even if its time stays: a reaper leaves a lease that has changed for its next pass.
+// If a reaper has already locked the lease, this statement waits for it, and then stores nothing.
 // Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
 func (q *Queries) RunCheckpoint(ctx context.Context, arg RunCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, RunCheckpoint,
@@ -273,13 +271,12 @@ type RunProgressParams struct {
 	ClaimedAt pgtype.Timestamptz
 }
 
-// RunProgress stores how far a run is, under its lease, and extends the lease
-// where progress is what does. Zero rows means that the lease was lost, or that
-// a row is in another transaction's hands: LeaseExtend tells which. Like that
-// it never waits for a row of run or lease, so that one locked job cannot cost the worker the
-// leases of those that report beside it. Null keeps what was there. The lock on
-// the run keeps it from ending meanwhile, which is when its progress is forgotten.
-// Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
+// RunProgress stores how far a run is, under its lease, and extends the lease in queues where progress
+// does so. Zero rows means that the lease was lost, or that another transaction has locked a row:
+// LeaseExtend tells which. It never waits for a row of run or lease, so one locked job cannot cost the
+// worker the leases of other jobs that report. Null keeps the value that was stored. The lock on the
+// run keeps it from ending in the meantime, which would delete its progress. Needs run_id_idx,
+// lease_pkey and progress_pkey only; a HOT update.
 func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) (int64, error) {
 	result, err := q.db.Exec(ctx, RunProgress,
 		arg.Percent,

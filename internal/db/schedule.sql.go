@@ -30,9 +30,9 @@ type ScheduleFailParams struct {
 	Revision int64
 }
 
-// ScheduleFail keeps why a schedule does not work, and when it is to be tried again.
-// Its cursor stays, so that its ticks are not lost. Zero rows when it has changed
-// since, or somebody has it locked. Needs schedule_pkey.
+// ScheduleFail stores why a schedule does not work, and when it is tried again. Its cursor stays, so
+// that its ticks are not lost. Zero rows if the schedule has changed since, or somebody has locked it.
+// Needs schedule_pkey.
 func (q *Queries) ScheduleFail(ctx context.Context, arg ScheduleFailParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ScheduleFail,
 		arg.Error,
@@ -66,9 +66,9 @@ type ScheduleFireRow struct {
 	Fired bool
 }
 
-// ScheduleFire adds the jobs of ticks and moves the cursor, unless the schedule has
-// changed since it was looked at, or somebody has it locked: then fired is false. See
-// jobq.schedule_fire. Locks the schedule alone. Needs schedule_pkey and schedule_tick_pkey.
+// ScheduleFire adds the jobs of ticks and moves the cursor. If the schedule has changed since it was
+// read, or somebody has locked it, it does nothing, and fired is false (jobq.schedule_fire). It locks
+// only the schedule. Needs schedule_pkey and schedule_tick_pkey.
 func (q *Queries) ScheduleFire(ctx context.Context, arg ScheduleFireParams) ([]ScheduleFireRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleFire,
 		arg.Name,
@@ -105,9 +105,9 @@ type ScheduleFirstRow struct {
 	LookedAt pgtype.Timestamptz
 }
 
-// ScheduleFirst says when the first schedule is due, null if none is. It is a
-// statement of its own, and not part of NextDue: while somebody has jobq.schedule
-// locked, or the role may not read it, recovery goes on. Needs schedule_due_idx.
+// ScheduleFirst says when the first schedule is due, null if none is. It is not part of NextDue: if
+// somebody has locked jobq.schedule, or if the role may not read it, recovery goes on all the same.
+// Needs schedule_due_idx.
 func (q *Queries) ScheduleFirst(ctx context.Context) ([]ScheduleFirstRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleFirst)
 	if err != nil {
@@ -355,10 +355,10 @@ type ScheduleLookRow struct {
 	LookedAt             pgtype.Timestamptz
 }
 
-// ScheduleLook is up to 100 schedules in the order in which they are due, after
-// (after_due_at, after_name), not included: those that are due by looked_at, and the
-// next ones. Needs schedule_due_idx, whose entries of earlier ticks stay for as long
-// as any transaction is open: so a look begins where nothing can be due before.
+// ScheduleLook returns up to 100 schedules in the order in which they are due, after (after_due_at,
+// after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its entries
+// of earlier ticks stay for as long as any transaction is open, so a look begins where nothing can be
+// due before.
 func (q *Queries) ScheduleLook(ctx context.Context, afterDueAt pgtype.Timestamptz, afterName string) ([]ScheduleLookRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleLook, afterDueAt, afterName)
 	if err != nil {
@@ -436,10 +436,10 @@ update jobq.schedule s
       for update skip locked))
 `
 
-// ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
-// set forward, and back again. The janitor looks once a minute, so they go on from two
-// minutes ago: no tick since the clock was set back is lost. What they have fired stays
-// in schedule_tick, and is not made again. Reads all schedules.
+// ScheduleRewind is for schedules whose cursor is far ahead of the clock, since the clock was set
+// forward and back again. The janitor looks once a minute, so they go on from two minutes ago: no tick
+// since the clock was set back is lost. Ticks that they have fired stay in schedule_tick, and are not
+// fired again. It reads all schedules.
 func (q *Queries) ScheduleRewind(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, ScheduleRewind)
 	if err != nil {
@@ -542,8 +542,8 @@ type ScheduleTickListRow struct {
 	State  string
 }
 
-// ScheduleTickList is the latest ticks of a schedule, with the states of their jobs,
-// of those that are there still. Needs schedule_tick_pkey.
+// ScheduleTickList is the latest ticks of a schedule, with the states of their jobs, if these still
+// exist. Needs schedule_tick_pkey.
 func (q *Queries) ScheduleTickList(ctx context.Context, schedule string, pageSize int32) ([]ScheduleTickListRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleTickList, schedule, pageSize)
 	if err != nil {
@@ -583,8 +583,8 @@ type ScheduleTickPruneRow struct {
 	Last    pgtype.Timestamptz
 }
 
-// ScheduleTickPrune forgets so many ticks that are older than the age, earliest
-// first, as EventPrune does with events. Needs schedule_tick_at_idx.
+// ScheduleTickPrune deletes a number of ticks that are older than the age, the earliest first, as
+// EventPrune deletes events. Needs schedule_tick_at_idx.
 func (q *Queries) ScheduleTickPrune(ctx context.Context, after pgtype.Timestamptz, age pgtype.Interval, rowCount int32) (ScheduleTickPruneRow, error) {
 	row := q.db.QueryRow(ctx, ScheduleTickPrune, after, age, rowCount)
 	var i ScheduleTickPruneRow

@@ -13,8 +13,8 @@ const TakenSend = `-- name: TakenSend :exec
 select pg_notify(jobq.channel('taken'), $1::text)
 `
 
-// TakenSend tells the other workers that one has claimed after a notification of
-// new jobs and left none; see worker/internal/waking.
+// TakenSend tells the other workers that one has claimed after a notification of new jobs and left
+// none (worker/internal/waking).
 func (q *Queries) TakenSend(ctx context.Context, outcome string) error {
 	_, err := q.db.Exec(ctx, TakenSend, outcome)
 	return err
@@ -24,9 +24,8 @@ const TransactionMark = `-- name: TransactionMark :exec
 select pg_current_xact_id()
 `
 
-// TransactionMark ends a transaction with an id of its own. A snapshot lists only
-// transactions older than the youngest that has ended: after this, all that had
-// an id before.
+// TransactionMark ends a transaction that has an id. A snapshot lists only transactions that are older
+// than the youngest one that has ended: after this, it lists all that had an id before.
 func (q *Queries) TransactionMark(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, TransactionMark)
 	return err
@@ -36,8 +35,8 @@ const TransactionsOpen = `-- name: TransactionsOpen :many
 select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x
 `
 
-// TransactionsOpen are those that have changed something and not ended, of those
-// older than some that has.
+// TransactionsOpen returns the transactions that have changed something and have not ended. It does
+// not see those that are younger than all that have ended.
 func (q *Queries) TransactionsOpen(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, TransactionsOpen)
 	if err != nil {
@@ -62,7 +61,7 @@ const TransactionsStillOpen = `-- name: TransactionsStillOpen :many
 select x::text as id from unnest($1::text[]) x where pg_xact_status(x::xid8) = 'in progress'
 `
 
-// TransactionsStillOpen are those of the given ones that have not ended.
+// TransactionsStillOpen returns those of the given transactions that have not ended.
 func (q *Queries) TransactionsStillOpen(ctx context.Context, ids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, TransactionsStillOpen, ids)
 	if err != nil {
@@ -97,9 +96,9 @@ type WaitAnnounceRow struct {
 	Until int64
 }
 
-// WaitAnnounce says that somebody waits for jobs, for so many seconds from now,
-// which makes inserts notify. It says whether nobody did before: then an insert
-// that has looked already, and has not committed yet, will not notify.
+// WaitAnnounce announces, for so many seconds from now, that somebody waits for jobs: inserts then
+// notify. It returns whether nobody waited before. In that case an insert that has already looked, and
+// has not committed yet, does not notify.
 func (q *Queries) WaitAnnounce(ctx context.Context, seconds int64) (WaitAnnounceRow, error) {
 	row := q.db.QueryRow(ctx, WaitAnnounce, seconds)
 	var i WaitAnnounceRow

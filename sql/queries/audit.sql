@@ -8,22 +8,21 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
     sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
 
--- JobClone adds a job that is made as another one was. No row when there is none.
+-- JobClone adds a copy of another job. No row if there is no such job.
 -- name: JobClone :one
 select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state
   from jobq.act_clone(sqlc.arg(actor)::text, sqlc.arg(job_id)::bigint, sqlc.arg(change)::jsonb) a;
 
--- WorkerDrain asks a worker to drain: 0 when it does so already, no row when
--- there is none.
+-- WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if there
+-- is none.
 -- name: WorkerDrain :one
 select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the next 1000 of its jobs, if they have not
--- changed since: ended says that there are no more. An action that was on no job
--- has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
--- jobs in id order.
+-- AuditUndo takes back an action, for the next 1,000 of its jobs that have not changed since; ended
+-- says that there are no more. An action that was not on jobs has one row, with a job_id of 0. Locks
+-- unique keys in (kind, key) order, then the jobs in id order.
 -- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
@@ -52,8 +51,8 @@ select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
   from jobq.act_key_weight(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.arg(weight)::integer, null) a;
 
--- QueueKnown says whether there is a sign of a queue of that name. Needs
--- pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
+-- QueueKnown says whether a queue of that name is known (queue_known). Needs pending_claim_idx,
+-- pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one
 select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 
@@ -74,30 +73,30 @@ select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_ret
     s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000, 0)::bigint as failed_retention_ms
   from jobq.setting s;
 
--- AuditBegin records an action by filter before its first batch, with the
--- bounds of what it is about: later jobs have higher ids, or end later. Those
--- of this moment, unless a snapshot is given.
+-- AuditBegin records an action by filter before its first batch, with bounds for its jobs: jobs that
+-- come later have higher ids, or end later. The bounds are those of a snapshot, if one is given,
+-- otherwise of now.
 -- name: AuditBegin :one
 select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb,
     sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint, sqlc.narg(done_max)::integer)::bigint as id;
 
--- AuditSnapshot is what bounds an action by filter that begins at this moment.
--- Who may not read the sequence counts all jobs; AuditBegin has the bound then.
+-- AuditSnapshot returns the bounds of an action by filter that begins now. If the role may not read
+-- the sequence, it counts all jobs, and AuditBegin has the bound.
 -- name: AuditSnapshot :one
 select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
 
--- AuditHold keeps others from working on an action by filter for the time of the
--- lease, anew with each call, or until AuditLetGo. Zero rows when somebody else
--- works on it. No advisory lock: that is the session's, and a pooler may give
--- each transaction another one. Needs audit_pkey only.
+-- AuditHold keeps others from working on an action by filter for the time of the lease, which each
+-- call renews, or until AuditLetGo. Zero rows if somebody else works on it. An advisory lock would not
+-- do: it belongs to the session, and a pooler may give each transaction another session. Needs
+-- audit_pkey only.
 -- name: AuditHold :execrows
 update jobq.audit a
   set held_by = sqlc.arg(holder)::text, held_until = clock_timestamp() + sqlc.arg(lease)::interval
   where a.id = sqlc.arg(audit_id)
     and (a.held_by = sqlc.arg(holder)::text or a.held_until is null or a.held_until < clock_timestamp());
 
--- AuditRenew is AuditHold for who has it: zero rows when the lease ran out and
--- somebody else has worked on it since. Needs audit_pkey only.
+-- AuditRenew is AuditHold for whoever has the action already. Zero rows if the lease has run out and
+-- somebody else has worked on the action since. Needs audit_pkey only.
 -- name: AuditRenew :execrows
 update jobq.audit a
   set held_until = clock_timestamp() + sqlc.arg(lease)::interval
@@ -108,11 +107,11 @@ update jobq.audit a
 update jobq.audit a set held_by = null, held_until = null
   where a.id = sqlc.arg(audit_id) and a.held_by = sqlc.arg(holder)::text;
 
--- AuditResume makes an action by filter go on that was stopped.
+-- AuditResume continues an action by filter that was stopped.
 -- name: AuditResume :exec
 select jobq.audit_resume(sqlc.arg(actor)::text, sqlc.arg(id)::bigint);
 
--- AuditEnd says that an action by filter has come to its end.
+-- AuditEnd records that an action by filter is complete.
 -- name: AuditEnd :exec
 update jobq.audit a set ended_at = clock_timestamp() where a.id = sqlc.arg(id);
 
@@ -155,9 +154,9 @@ select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
   ) a
   order by a.id;
 
--- AuditPrune forgets old actions, about row_count rows, and returns how many rows
--- it has deleted: fewer when nothing is left to forget. It goes on after the action
--- and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+-- AuditPrune deletes old actions, about row_count rows, and returns how many rows it has deleted:
+-- fewer if nothing is left. It goes on after the given action and job, which the call before has
+-- returned. Needs audit_at_idx and audit_job_pkey.
 -- name: AuditPrune :one
 select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
   from jobq.audit_prune(sqlc.arg(after_audit)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;

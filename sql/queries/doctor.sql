@@ -1,11 +1,12 @@
--- DoctorWaiting is what waits to be run, by queue and kind: of the first jobs in the
--- lines of each queue, for how long the one that has waited longest could have run, which
--- one that is, and how many live workers serve the queue, and the kind in it. The lines are those of line_heads, so that
--- neither a key nor a priority with many jobs hides the others. Of each queue it
--- looks at job_count jobs and half as many lines, and at fewer where all queues together would make more than
--- ten times as many: with a job_count of 200 and 100 queues, at 20 jobs of each. Of each line it looks at two jobs at
--- least. At most 1,000 queues. The order is for the planner: without it, it may read all of the
--- queue. Needs pending_claim_idx, and what line_heads needs.
+-- DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has
+-- waited longest could have run, its id, and how many live workers serve the queue, and the kind in
+-- it. It reads the first jobs of the lines of each queue (line_heads), so neither a key nor a priority
+-- with many jobs hides the others.
+--
+-- In each queue it looks at job_count jobs and half as many lines. All queues together have ten times
+-- as many: with a job_count of 200 and 100 queues, it looks at 20 jobs of each. It looks at two jobs
+-- of each line at least, and at 1,000 queues at most. The order is for the planner: without it, it may
+-- read the whole queue. Needs pending_claim_idx, and what line_heads needs.
 -- name: DoctorWaiting :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
@@ -49,12 +50,11 @@ select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.i
   left join jobq.queue q on q.name = x.queue
   order by x.queue, x.kind;
 
--- DoctorOverdue is how late the janitor is with each part of its work, in seconds,
--- 0 for what is in time: the lease that has ended and was not taken away, beyond its
--- queue's stale_grace; the scheduled job that is due; the job that has ended and for
--- which others wait; and the oldest of so many counts of ended jobs that were not summed
--- up. Needs pending_due_idx and dependency_look_due_idx; it reads all leases,
--- as the reaper does.
+-- DoctorOverdue is how late the janitor is with each part of its work, in seconds, 0 for what is in
+-- time. The parts are the lease that has ended and was not taken away, after its queue's stale_grace;
+-- the scheduled job that is due; the job that has ended and for which others wait; and the oldest of a
+-- number of counts of ended jobs that were not summed up. Needs pending_due_idx and
+-- dependency_look_due_idx; it reads all leases, as the reaper does.
 -- name: DoctorOverdue :one
 select coalesce((
       select extract(epoch from max(clock_timestamp() - l.expires_at - coalesce(q.stale_grace, interval '0')))
@@ -67,8 +67,8 @@ select coalesce((
     coalesce((select extract(epoch from clock_timestamp() - min(d.minute))
       from (select x.minute from jobq.stat_delta x limit sqlc.arg(row_count)::integer) d), 0)::float8 as stat_seconds;
 
--- DoctorErrors counts what janitors could not do within the span, up to row_count,
--- with the last of them. Needs event_at_idx.
+-- DoctorErrors counts the errors of janitors within the span, up to row_count, and returns the last
+-- one. Needs event_at_idx.
 -- name: DoctorErrors :one
 with failed as materialized (
   select e.id, e.message
@@ -91,9 +91,9 @@ select d.name::text as name
   where d.used
   order by d.name;
 
--- DoctorPaused is every queue, kind and partition key that has been paused for longer than the age, and
--- every kind that is in quarantine, which no person has paused. Of the keys, those that have been paused for longest.
--- Needs paused_key_paused_at_idx.
+-- DoctorPaused is every queue, kind and partition key that has been paused for longer than the age,
+-- and every kind in quarantine, which no person has paused. Of the keys it returns those that have
+-- been paused for longest. Needs paused_key_paused_at_idx.
 -- name: DoctorPaused :many
 select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text as queue, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
     coalesce(p.paused_by, '')::text as paused_by
@@ -119,8 +119,8 @@ select w.version, count(*)::bigint as workers
   group by w.version
   order by w.version;
 
--- DoctorConnections counts the live workers of which it is known how many connections they may open,
--- and these.
+-- DoctorConnections counts the live workers that have told how many connections they may open, and
+-- sums up these connections.
 -- name: DoctorConnections :one
 select count(*)::bigint as workers, coalesce(sum(w.connections_max), 0)::bigint as connections
   from jobq.worker w

@@ -1,15 +1,20 @@
--- KeyList is the partition keys of a queue of which jobs are in the line, or run, and those that are paused or have a weight: the first
--- row_count from the one after after_key on. Those without such jobs that claims have yet to forget are among them, with
--- zeros: who pages goes on after the last row, whatever it is. It counts what is in the line of a key
--- up to available_max, and says since when the one of these could have run that has waited longest.
+-- KeyList is the partition keys of a queue that have available or running jobs, that are paused, or
+-- that have a weight: the first row_count after after_key. It also has keys without such jobs that
+-- claims have not removed yet, with zeros: a caller that pages goes on after the last row, whatever it
+-- is. It counts the available jobs of a key up to available_max, and says since when the one that has
+-- waited longest could have run.
 --
--- What runs is counted as a claim counts it: with a limit of the keys, by what their lanes hold.
--- Without one nobody knows which keys run. Then it looks at the run_max jobs of the queue that were claimed first, and more_run
--- says that there were others. Without a key there is one row, whose key is empty, for more_run.
+-- Running jobs are counted as a claim counts them: with a limit of the keys, by what their lanes hold.
+-- Without a limit it is not stored which keys run. Then it looks at the run_max jobs of the queue that
+-- were claimed first, and more_run says that there are others. If there is no key, there is one row,
+-- with an empty key, for more_run.
 --
--- Of a queue with an order, head is the job that the next ones of the key have to wait for, and head_waits what for it waits itself;
--- see lane_next. Of a queue with a rate of its keys, throttled_until is when the key may start its next job, null for now. The limits of what is found once keep it a lookup; the order of what is counted is for the planner.
--- Needs pending_claim_idx, lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and lane_head_pkey.
+-- In a queue with an order, head is the job that the next jobs of the key have to wait for, and
+-- head_waits what that job waits for itself (lane_next). In a queue with a rate of its keys,
+-- throttled_until is when the key may start its next job; null means now. The limits on single rows
+-- keep them look-ups, and the order of what is counted is for the planner. Needs pending_claim_idx,
+-- lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and
+-- lane_head_pkey.
 -- name: KeyList :many
 with recursive line as (
   (select p.partition_key as key, 1 as number
@@ -112,7 +117,8 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
   ) t
   order by k.key;
 
--- KeyWeightList is the weights of those of some partition keys of a queue that have one. Needs key_weight_pkey.
+-- KeyWeightList returns the weights of some partition keys of a queue; a key without a weight has no
+-- row. Needs key_weight_pkey.
 -- name: KeyWeightList :many
 select k.key::text as key, w.weight::integer as weight
   from unnest(sqlc.arg(keys)::text[]) as k(key)

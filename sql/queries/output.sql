@@ -1,6 +1,6 @@
--- RunHold keeps the caller's run from being ended by others until the
--- transaction ends, for what else it writes in the job's name. Zero rows means
--- that the lease was lost. Needs run_id_idx and lease_pkey only.
+-- RunHold keeps others from ending the caller's run until the transaction ends, while the transaction
+-- writes something else for the job. Zero rows means that the lease was lost. Needs run_id_idx and
+-- lease_pkey only.
 -- name: RunHold :execrows
 select r.id
   from jobq.run r
@@ -9,10 +9,9 @@ select r.id
       from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   for key share;
 
--- OutputAppend stores what a program has written since the last time, under
--- the run's lease, and drops what earlier runs have left and what is too far
--- back. Zero rows means that the lease was lost. Needs run_id_idx, lease_pkey and
--- output_pkey only.
+-- OutputAppend stores what a program has written since the last call, under the run's lease. It
+-- deletes the output of earlier runs, and what is too far back. Zero rows means that the lease was
+-- lost. Needs run_id_idx, lease_pkey and output_pkey only.
 -- name: OutputAppend :execrows
 with dropped as (
   delete from jobq.output o
@@ -27,7 +26,7 @@ insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   on conflict do nothing;
 
--- OutputSince is what a job's programs have written after a piece, in order.
+-- OutputSince returns what a job's programs have written after a given piece, in order.
 -- name: OutputSince :many
 select o.lease_token, o.begins_at, o.ends_at, o.content
   from jobq.output o
@@ -35,14 +34,13 @@ select o.lease_token, o.begins_at, o.ends_at, o.content
   order by o.lease_token, o.begins_at
   limit 100;
 
--- OutputPrune looks at so many pieces, the earliest first, and drops those of
--- runs that have ended, some time after: whoever follows has read them by then.
--- What has been written lately it does not look at. It returns how many it has
--- looked at and dropped, and when the last one was written: the next call goes on
--- after that, else it would walk through what this one has dropped, for as long as
--- any transaction can still see that, and through what is kept. Pieces of exactly
--- that moment which it has not looked at are for the next time that the janitor
--- begins at the start. Needs output_written_at_idx, lease_pkey and run_id_idx.
+-- OutputPrune looks at a number of pieces, the earliest first, and deletes those of runs that ended
+-- some time ago: by then, everybody who follows the output has read them. It does not look at pieces
+-- that were written lately. It returns how many it has looked at and deleted, and when the last one
+-- was written, where the next call goes on. Otherwise the next call would read what this one has
+-- deleted, for as long as any transaction can still see that, and what is kept. Other pieces of
+-- exactly that time are looked at when the janitor next begins at the start. Needs
+-- output_written_at_idx, lease_pkey and run_id_idx.
 -- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
@@ -66,10 +64,9 @@ with looked as materialized (
 select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
     coalesce((select max(l.written_at) from looked l), sqlc.arg(after)::timestamptz)::timestamptz as last;
 
--- ProgressPrune forgets so many reports of runs at most whose leases are past, and
--- returns how many. A run that ends forgets its own; one that reported in that very
--- moment has left one. Reads progress, which holds no more than the work in hand.
--- Needs lease_pkey.
+-- ProgressPrune deletes a number of reports of runs whose leases are past, and returns how many. A run
+-- that ends deletes its own report; a run that reports at the same moment leaves one. It reads all of
+-- progress, which holds only reports of running jobs. Needs lease_pkey.
 -- name: ProgressPrune :execrows
 delete from jobq.progress p
   where p.ctid = any(array(
@@ -78,16 +75,19 @@ delete from jobq.progress p
       limit sqlc.arg(row_count)::integer
       for update skip locked));
 
--- WorkWaits says whether one of the queues has a job of one of the kinds that could
--- run now, leaving out queues, kinds and partition keys that are paused. Per queue it walks the line up to the first such
--- job, as a claim does, and then, with_due, the scheduled jobs that are due. Where the jobs of keys run in order, or keys are paused, it asks
--- lane_work for those of keys: they may have to wait for one that is to start later, or that has failed. The orders are
--- for the planner: without, it would expect to meet such a job soon in any order,
--- and read all of pending when there is none. Needs pending_claim_idx and
--- pending_due_idx.
--- A job that is over, and at which the janitor has yet to look, may make one available that
--- waits for it: if one of the first 1,000 that wait is of these queues and kinds, or more wait.
--- Needs dependency_look_due_idx and pending_held_idx.
+-- WorkWaits says whether one of the queues has a job of one of the kinds that could run now, in a
+-- queue, of a kind and with a partition key that are not paused. In each queue it reads the line up to
+-- the first such job, as a claim does, and with with_due, the scheduled jobs that are due. If keys are
+-- paused, or their jobs run in order, it asks lane_work about the jobs with keys: these may have to
+-- wait for a job that is scheduled or has failed.
+--
+-- A job that has ended, and at which the janitor has not looked yet, may make a job available that
+-- waits for it. So the answer is also true if such a look is due and one of the first 1,000 jobs that
+-- wait for others is of these queues and kinds, or if more than 1,000 wait.
+--
+-- The orders are for the planner: without them, it would expect such a job soon in any order, and read
+-- all of pending when there is none. Needs pending_claim_idx, pending_due_idx, dependency_look_due_idx
+-- and pending_held_idx.
 -- name: WorkWaits :one
 with handled as materialized (
   select n.kind
@@ -138,10 +138,9 @@ select (
     )
 )::boolean as waits;
 
--- AttemptKeep adds to the attempt of a run that the handler's own transaction has
--- ended what the worker knows: when it began, and what the program has written and
--- used. Nothing of an attempt that has it already is changed.
--- Needs attempt_job_id_idx only.
+-- AttemptKeep is for a run that the handler's own transaction has ended. It adds to the run's attempt
+-- what the worker knows: when the run began, and what the program has written and used. An attempt
+-- that already has this stays as it is. Needs attempt_job_id_idx only.
 -- name: AttemptKeep :exec
 update jobq.attempt a
   set started_at = greatest(sqlc.arg(claimed_at)::timestamptz, least(a.finished_at, clock_timestamp() - sqlc.arg(ran_us)::bigint * interval '1 us')),

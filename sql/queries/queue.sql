@@ -1,15 +1,19 @@
--- QueueList counts what waits, runs and has ended badly in each queue that has
--- a row, a job or a worker. What runs is counted in the leases, of which each
--- end is told with it, or soon after. Counts stop at count_max, which then means "at
--- least": those of scheduled jobs are of the next ones due, those of jobs that wait for
--- others of the oldest, and those of ended jobs of the last ones, of all queues together. Available jobs are counted up to
--- available_max in each queue: all queues together have ten times count_max, so
--- that with 200 queues and a count_max of 10,000, each has 500. head_run_at is since when the job that
--- has waited for longest could have run, of the first ones of the lines that line_heads
--- looks at: 100 lines in each queue, and fewer, 5 at least, with more than ten queues. So it costs the
--- same however many jobs, keys and queues there are. The order of what is counted is
--- for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx,
--- pending_held_idx, run_unsuccessful_idx, and what line_heads needs.
+-- QueueList counts the jobs of each queue that has a row, a job or a worker: those that wait, run, or
+-- ended unsuccessfully. Running jobs are counted in the leases, to which each end is written with the
+-- end itself or soon after.
+--
+-- A count stops at count_max, which then means "at least": of scheduled jobs it counts the next ones
+-- that are due, of jobs that wait for others the oldest, and of ended jobs the last ones, over all
+-- queues together. Available jobs are counted up to available_max in each queue; all queues together
+-- have ten times count_max. So with 200 queues and a count_max of 10,000, each has 500.
+--
+-- head_run_at is since when the job that has waited longest could have run, among the first jobs of
+-- the lines that line_heads looks at: 100 lines in each queue. With more than ten queues it looks at
+-- fewer lines, 5 at least. So it costs the same however many jobs, keys and queues there are.
+--
+-- The order of what is counted is for the planner: without it, it may read the whole queue. Needs
+-- pending_claim_idx, pending_due_idx, pending_held_idx, run_unsuccessful_idx, and what line_heads
+-- needs.
 -- name: QueueList :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
@@ -94,10 +98,10 @@ select n.name::text as name,
   left join jobq.queue q on q.name = n.name
   order by n.name;
 
--- KindList is the kinds that a live worker has, or of which jobs have ended within
--- the span, or that are paused or have crashed workers within a day, after which
--- kinds_crashed counts that no more; with how many workers that are, and what has
--- ended within the span. The limits are for the planner, as in QueueList. Needs stat_pkey.
+-- KindList is the kinds that a live worker handles, of which jobs have ended within the span, that are
+-- paused, or that have crashed workers within a day (kinds_crashed ignores older crashes). It returns
+-- how many workers handle each kind, and what has ended within the span. The limits are for the
+-- planner, as in QueueList. Needs stat_pkey.
 -- name: KindList :many
 with ended as materialized (
   select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried, sum(s.lost) as lost

@@ -1,13 +1,13 @@
--- ScheduleFirst says when the first schedule is due, null if none is. It is a
--- statement of its own, and not part of NextDue: while somebody has jobq.schedule
--- locked, or the role may not read it, recovery goes on. Needs schedule_due_idx.
+-- ScheduleFirst says when the first schedule is due, null if none is. It is not part of NextDue: if
+-- somebody has locked jobq.schedule, or if the role may not read it, recovery goes on all the same.
+-- Needs schedule_due_idx.
 -- name: ScheduleFirst :many
 select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null;
 
--- ScheduleLook is up to 100 schedules in the order in which they are due, after
--- (after_due_at, after_name), not included: those that are due by looked_at, and the
--- next ones. Needs schedule_due_idx, whose entries of earlier ticks stay for as long
--- as any transaction is open: so a look begins where nothing can be due before.
+-- ScheduleLook returns up to 100 schedules in the order in which they are due, after (after_due_at,
+-- after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its entries
+-- of earlier ticks stay for as long as any transaction is open, so a look begins where nothing can be
+-- due before.
 -- name: ScheduleLook :many
 select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     s.time_zone, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds,
@@ -17,17 +17,17 @@ select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(
   order by s.due_at, s.name
   limit 100;
 
--- ScheduleFire adds the jobs of ticks and moves the cursor, unless the schedule has
--- changed since it was looked at, or somebody has it locked: then fired is false. See
--- jobq.schedule_fire. Locks the schedule alone. Needs schedule_pkey and schedule_tick_pkey.
+-- ScheduleFire adds the jobs of ticks and moves the cursor. If the schedule has changed since it was
+-- read, or somebody has locked it, it does nothing, and fired is false (jobq.schedule_fire). It locks
+-- only the schedule. Needs schedule_pkey and schedule_tick_pkey.
 -- name: ScheduleFire :many
 select coalesce(f.jobs, '{}')::bigint[] as jobs, (f.jobs is not null)::boolean as fired
   from jobq.schedule_fire(sqlc.arg(name)::text, sqlc.arg(revision)::bigint, sqlc.arg(cursor_at)::timestamptz, sqlc.arg(ticks)::timestamptz[],
     sqlc.arg(looked_at)::timestamptz, sqlc.narg(due_at)::timestamptz) as f(jobs);
 
--- ScheduleFail keeps why a schedule does not work, and when it is to be tried again.
--- Its cursor stays, so that its ticks are not lost. Zero rows when it has changed
--- since, or somebody has it locked. Needs schedule_pkey.
+-- ScheduleFail stores why a schedule does not work, and when it is tried again. Its cursor stays, so
+-- that its ticks are not lost. Zero rows if the schedule has changed since, or somebody has locked it.
+-- Needs schedule_pkey.
 -- name: ScheduleFail :execrows
 update jobq.schedule s
   set failures = least(s.failures, 1000000) + 1, error = left(sqlc.arg(error)::text, 1000), error_at = clock_timestamp(),
@@ -37,10 +37,10 @@ update jobq.schedule s
       where x.name = sqlc.arg(name)::text and x.revision = sqlc.arg(revision)::bigint and x.paused_at is null
       for update skip locked));
 
--- ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
--- set forward, and back again. The janitor looks once a minute, so they go on from two
--- minutes ago: no tick since the clock was set back is lost. What they have fired stays
--- in schedule_tick, and is not made again. Reads all schedules.
+-- ScheduleRewind is for schedules whose cursor is far ahead of the clock, since the clock was set
+-- forward and back again. The janitor looks once a minute, so they go on from two minutes ago: no tick
+-- since the clock was set back is lost. Ticks that they have fired stay in schedule_tick, and are not
+-- fired again. It reads all schedules.
 -- name: ScheduleRewind :execrows
 update jobq.schedule s
   set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
@@ -50,8 +50,8 @@ update jobq.schedule s
       order by x.name
       for update skip locked));
 
--- ScheduleTickPrune forgets so many ticks that are older than the age, earliest
--- first, as EventPrune does with events. Needs schedule_tick_at_idx.
+-- ScheduleTickPrune deletes a number of ticks that are older than the age, the earliest first, as
+-- EventPrune deletes events. Needs schedule_tick_at_idx.
 -- name: ScheduleTickPrune :one
 with deleted as (
   delete from jobq.schedule_tick t
@@ -97,8 +97,8 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
   from jobq.schedule s
   where s.name = sqlc.arg(name)::text;
 
--- ScheduleTickList is the latest ticks of a schedule, with the states of their jobs,
--- of those that are there still. Needs schedule_tick_pkey.
+-- ScheduleTickList is the latest ticks of a schedule, with the states of their jobs, if these still
+-- exist. Needs schedule_tick_pkey.
 -- name: ScheduleTickList :many
 select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
   from (

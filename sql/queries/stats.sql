@@ -1,9 +1,8 @@
--- StatRollUp folds what finishers appended into one row per minute, queue and
--- kind, and returns how many it has taken. One statement: a delta is in one
--- place or the other, never in both. While some transaction can still see them,
--- each call walks through the deltas that earlier ones have taken. It has no
--- position as StatPrune has: one call takes the deltas of minutes, so there are
--- rarely several in a row, and an index would cost each finisher more than they save.
+-- StatRollUp sums up what ends of jobs have appended, to one row for each minute, queue and kind, and
+-- returns how many rows it has taken. It is one statement, so each delta is in one of the two places,
+-- and never in both. While some transaction can still see deltas that earlier calls have taken, each
+-- call reads them. It has no position as StatPrune has: one call takes the deltas of minutes, so there
+-- are rarely several calls in a row, and an index would cost each end of a job more than it saves.
 -- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
@@ -23,11 +22,10 @@ with taken as (
 )
 select count(*) from taken;
 
--- StatPrune deletes the sums of so many minutes, queues and kinds that are older
--- than the age, earliest first. It returns how many it has deleted, and the last
--- minute of them, where the next call may begin: else it would walk through what
--- this one has deleted, for as long as any transaction can still see that. Needs
--- stat_pkey.
+-- StatPrune deletes sums that are older than the age, the earliest first: a number of minutes, queues
+-- and kinds. It returns how many it has deleted, and their last minute, where the next call may begin.
+-- Otherwise the next call would read what this one has deleted, for as long as any transaction can
+-- still see that. Needs stat_pkey.
 -- name: StatPrune :one
 with deleted as (
   delete from jobq.stat s
@@ -80,18 +78,20 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
 -- name: JobsAdded :one
 select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added;
 
--- FailuresByError groups jobs that have failed within the span, and those that have failed and are to be
--- tried again, whenever that was: by queue, kind and the pattern of the error, the most frequent groups first, and of these those of
--- the queue, the kind and the id given, where these are not empty. It reads at most the
--- last row_count jobs that did not succeed, and the row_count newest ones that have failed before and are in the line, or
--- scheduled; looked and looked_again are how many those were, and
--- groups how many groups they make, of which it returns group_count at most. Of
--- each group, first and last are when jobs have failed for good, example is the newest job, and id is made of what the group is, and so
--- stays the same. Without a group there is one row, whose id is empty, for looked. Equal
--- errors become a pattern once. The span is in a subquery for the planner: it would
--- expect too few rows, as most of run have neither a state nor a finished_at, and sort
--- them all. That of the jobs in pending is the condition of the index, as it is: what else is asked of them would make the planner read
--- the whole table. Needs run_unsuccessful_idx and pending_held_idx.
+-- FailuresByError groups jobs that have failed within the span, and jobs that have failed before and
+-- will be tried again, at whatever time. The groups are by queue, kind and the pattern of the error,
+-- the most frequent first. A queue, a kind and an id that are not empty select groups.
+--
+-- It reads at most the last row_count jobs that did not succeed, and the row_count newest available or
+-- scheduled jobs that have failed before; looked and looked_again are how many it has read. groups is
+-- how many groups there are; it returns group_count at most. Of each group, first and last are when
+-- jobs have failed for good, example is the newest job, and id is made of queue, kind and pattern,
+-- so it stays the same. If there is no group, there is one row, with an empty id, for looked.
+--
+-- Equal errors become a pattern once. The span is in a subquery for the planner: it would expect too
+-- few rows, since most of run have neither a state nor a finished_at, and sort them all. The condition
+-- on jobs in pending is that of the index: with a further condition, the planner would read the whole
+-- table. Needs run_unsuccessful_idx and pending_held_idx.
 -- name: FailuresByError :many
 with looked as materialized (
   select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error
@@ -134,20 +134,19 @@ select coalesce(g.id, '')::text as id, coalesce(g.queue, '')::text as queue, coa
   order by g.failed + g.retrying desc, g.queue, g.kind, g.error
   limit sqlc.arg(group_count)::integer;
 
--- RunsSilent finds the runs that have neither reported progress nor written output
--- for longer than is usual, by queue and kind, those that have been silent for the
--- longest first. What is usual is least_silence, or usual_factor times the average
--- run of the kind within the span where that is more, or unknown_silence where no
--- run of the kind has ended within the span. A lease that its worker extends is no
--- sign that the run goes on.
+-- RunsSilent finds the runs that have neither reported progress nor written output for longer than
+-- usual, by queue and kind, those that have been silent for longest first. Usual is usual_factor times
+-- the average run of the kind within the span, and at least least_silence; it is unknown_silence if no
+-- run of the kind has ended within the span. An extended lease does not count: it only shows that the
+-- worker is alive.
 --
--- Example: runs of kind Report take 20 minutes on average, and one that has begun
--- an hour ago has last reported progress 45 minutes ago. With a factor of 3 it is
--- not silent yet; a Resize, which takes 80 ms on average, is after least_silence.
+-- Example: runs of kind Report take 20 minutes on average, and one that has begun an hour ago has last
+-- reported progress 45 minutes ago. With a factor of 3 it is not silent yet. A run of kind Resize,
+-- which takes 80 ms on average, is silent after least_silence.
 --
--- Of those that have not reported progress for that long, it looks at the output
--- of the row_count that have not for the longest. Needs stat_pkey and output_pkey;
--- it reads all that runs, as the reaper does.
+-- Of the runs that have not reported progress for so long, it looks at the output of the row_count
+-- that have been silent for longest. Needs stat_pkey and output_pkey; it reads all running jobs, as
+-- the reaper does.
 -- name: RunsSilent :many
 with usual as materialized (
   select s.kind, sum(s.run_seconds) / nullif(sum(s.completed + s.failed + s.retried - s.lost), 0) as seconds
