@@ -324,7 +324,8 @@ type AuditSnapshotRow struct {
 }
 
 // AuditSnapshot returns the bounds of an action by filter that begins now. If the role may not read
-// the sequence, it counts all jobs, and AuditBegin has the bound.
+// the sequence, id_max is the highest possible id, so a count with it is of all jobs. AuditBegin
+// then lowers the bound.
 func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 	row := q.db.QueryRow(ctx, AuditSnapshot)
 	var i AuditSnapshotRow
@@ -349,9 +350,10 @@ type AuditUndoRow struct {
 	Ended       bool
 }
 
-// AuditUndo takes back an action, for the next 1,000 of its jobs that have not changed since; ended
-// says that there are no more. An action that was not on jobs has one row, with a job_id of 0. Locks
-// unique keys in (kind, key) order, then the jobs in id order.
+// AuditUndo takes back an action on the next 1,000 of its jobs. A job that has changed since stays
+// as it is, and its row says why. ended says that there are no more jobs. An action that was not on
+// jobs has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the jobs in id
+// order.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {
@@ -677,8 +679,8 @@ select d.audit::bigint as audit
   where d.audit is not null
 `
 
-// WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if there
-// is none.
+// WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if
+// there is no such worker.
 func (q *Queries) WorkerDrain(ctx context.Context, actor string, worker string) (int64, error) {
 	row := q.db.QueryRow(ctx, WorkerDrain, actor, worker)
 	var audit int64

@@ -80,8 +80,8 @@ type DoctorErrorsRow struct {
 	Last   string
 }
 
-// DoctorErrors counts the errors of janitors within the span, up to row_count, and returns the last
-// one. Needs event_at_idx.
+// DoctorErrors counts the errors of janitors among the last row_count events of the span, and
+// returns the last one. Needs event_at_idx.
 func (q *Queries) DoctorErrors(ctx context.Context, span pgtype.Interval, rowCount int32) (DoctorErrorsRow, error) {
 	row := q.db.QueryRow(ctx, DoctorErrors, span, rowCount)
 	var i DoctorErrorsRow
@@ -110,10 +110,10 @@ type DoctorOverdueRow struct {
 }
 
 // DoctorOverdue is how late the janitor is with each part of its work, in seconds, 0 for what is in
-// time. The parts are the lease that has ended and was not taken away, after its queue's stale_grace;
-// the scheduled job that is due; the job that has ended and for which others wait; and the oldest of a
-// number of counts of ended jobs that were not summed up. Needs pending_due_idx and
-// dependency_look_due_idx; it reads all leases, as the reaper does.
+// time. The parts are the lease that has ended and was not taken away, after its queue's
+// stale_grace; the scheduled job that is due; the job that has ended and for which others wait; and
+// the oldest of up to row_count counts of ended jobs that were not summed up yet. Needs
+// pending_due_idx and dependency_look_due_idx; it reads all leases, as the reaper does.
 func (q *Queries) DoctorOverdue(ctx context.Context, rowCount int32) (DoctorOverdueRow, error) {
 	row := q.db.QueryRow(ctx, DoctorOverdue, rowCount)
 	var i DoctorOverdueRow
@@ -242,10 +242,11 @@ type DoctorWaitingRow struct {
 // it. It reads the first jobs of the lines of each queue (line_heads), so neither a key nor a priority
 // with many jobs hides the others.
 //
-// In each queue it looks at job_count jobs and half as many lines. All queues together have ten times
-// as many: with a job_count of 200 and 100 queues, it looks at 20 jobs of each. It looks at two jobs
-// of each line at least, and at 1,000 queues at most. The order is for the planner: without it, it may
-// read the whole queue. Needs pending_claim_idx, and what line_heads needs.
+// In each queue it looks at job_count jobs and half as many lines. With more than ten queues it
+// looks at fewer jobs of each, 6 at least, so that all queues together have ten times job_count:
+// with a job_count of 200 and 100 queues, it looks at 20 jobs of each. It looks at two jobs of each
+// line at least, and at 1,000 queues at most. The order is for the planner: without it, it may read
+// the whole queue. Needs pending_claim_idx, and what line_heads needs.
 func (q *Queries) DoctorWaiting(ctx context.Context, jobCount int64, silence pgtype.Interval) ([]DoctorWaitingRow, error) {
 	rows, err := q.db.Query(ctx, DoctorWaiting, jobCount, silence)
 	if err != nil {

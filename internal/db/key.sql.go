@@ -145,17 +145,17 @@ type KeyListRow struct {
 // is. It counts the available jobs of a key up to available_max, and says since when the one that has
 // waited longest could have run.
 //
-// Running jobs are counted as a claim counts them: with a limit of the keys, by what their lanes hold.
-// Without a limit it is not stored which keys run. Then it looks at the run_max jobs of the queue that
-// were claimed first, and more_run says that there are others. If there is no key, there is one row,
-// with an empty key, for more_run.
+// Running jobs are counted as a claim counts them: with a limit of the keys, by what their lanes
+// hold. Without a limit it is not stored which keys run, so it looks at the run_max jobs of the
+// queue that were claimed first, and more_run says that there are others. If there is no key, there
+// is one row, with an empty key, for more_run.
 //
 // In a queue with an order, head is the job that the next jobs of the key have to wait for, and
 // head_waits what that job waits for itself (lane_next). In a queue with a rate of its keys,
-// throttled_until is when the key may start its next job; null means now. The limits on single rows
-// keep them look-ups, and the order of what is counted is for the planner. Needs pending_claim_idx,
-// lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey, run_id_idx, queue_pkey and
-// lane_head_pkey.
+// throttled_until is when the key may start its next job; null means now. A limit of 1 keeps the
+// read of a single row a look-up, and the order of what is counted is for the planner. Needs
+// pending_claim_idx, lane_pkey, paused_key_pkey, key_weight_pkey, lease_queue_idx, lease_pkey,
+// run_id_idx, queue_pkey and lane_head_pkey.
 func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow, error) {
 	rows, err := q.db.Query(ctx, KeyList,
 		arg.RunMax,

@@ -23,9 +23,9 @@ type LeaseCancelledRow struct {
 	ID      int64
 }
 
-// LeaseCancelled returns the jobs of leases that somebody has asked to cancel and that have not ended
-// on their own rows. It is planned with the ids of the leases (PrunedSettings), so it locks only their
-// days. Needs run_cancel_idx only.
+// LeaseCancelled returns those jobs of the given leases that somebody has asked to cancel, if their
+// own rows do not say that they have ended. Their leases may say so already. It is planned with the
+// ids of the leases (PrunedSettings), so it locks only their days. Needs run_cancel_idx only.
 func (q *Queries) LeaseCancelled(ctx context.Context, ids []int64) ([]LeaseCancelledRow, error) {
 	rows, err := q.db.Query(ctx, LeaseCancelled, ids)
 	if err != nil {
@@ -143,7 +143,8 @@ type LeaseUnansweredRow struct {
 }
 
 // LeaseUnanswered returns the owner's leases with an id above a given one that are not among those
-// that the owner knows, the earliest first. Needs lease_pkey only, from that id on.
+// that the owner knows, the earliest first. Needs lease_pkey only, from that id on: it reads the
+// leases that were claimed since and are still held.
 func (q *Queries) LeaseUnanswered(ctx context.Context, arg LeaseUnansweredParams) ([]LeaseUnansweredRow, error) {
 	rows, err := q.db.Query(ctx, LeaseUnanswered,
 		arg.After,
@@ -271,12 +272,12 @@ type RunProgressParams struct {
 	ClaimedAt pgtype.Timestamptz
 }
 
-// RunProgress stores how far a run is, under its lease, and extends the lease in queues where progress
-// does so. Zero rows means that the lease was lost, or that another transaction has locked a row:
-// LeaseExtend tells which. It never waits for a row of run or lease, so one locked job cannot cost the
-// worker the leases of other jobs that report. Null keeps the value that was stored. The lock on the
-// run keeps it from ending in the meantime, which would delete its progress. Needs run_id_idx,
-// lease_pkey and progress_pkey only; a HOT update.
+// RunProgress stores how far a run is, under its lease, and extends the lease in queues where
+// progress does so. Zero rows means that the lease was lost, or that another transaction has locked
+// a row: LeaseExtend tells which. It never waits for a row of run or lease, so one locked job
+// cannot cost the worker the leases of other jobs that report in the same batch. Null keeps what
+// the same run has stored. The lock on the run keeps it from ending in the meantime, which would
+// delete its progress. Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
 func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) (int64, error) {
 	result, err := q.db.Exec(ctx, RunProgress,
 		arg.Percent,

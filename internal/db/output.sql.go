@@ -122,13 +122,13 @@ type OutputPruneRow struct {
 	Last    pgtype.Timestamptz
 }
 
-// OutputPrune looks at a number of pieces, the earliest first, and deletes those of runs that ended
-// some time ago: by then, everybody who follows the output has read them. It does not look at pieces
-// that were written lately. It returns how many it has looked at and deleted, and when the last one
-// was written, where the next call goes on. Otherwise the next call would read what this one has
-// deleted, for as long as any transaction can still see that, and what is kept. Other pieces of
-// exactly that time are looked at when the janitor next begins at the start. Needs
-// output_written_at_idx, lease_pkey and run_id_idx.
+// OutputPrune looks at a number of pieces, the earliest first, and deletes those of runs that have
+// ended. It does not look at pieces of the last 5 minutes: whoever follows the output has read
+// older ones. It returns how many it has looked at and deleted, and when the last one was written,
+// where the next call goes on. Otherwise the next call would read what this one has deleted, for as
+// long as any transaction can still see that, and what is kept. Other pieces of exactly that time
+// are looked at when the janitor next begins at the start. Needs output_written_at_idx, lease_pkey
+// and run_id_idx.
 func (q *Queries) OutputPrune(ctx context.Context, after pgtype.Timestamptz, rowCount int32) (OutputPruneRow, error) {
 	row := q.db.QueryRow(ctx, OutputPrune, after, rowCount)
 	var i OutputPruneRow
@@ -186,9 +186,10 @@ delete from jobq.progress p
       for update skip locked))
 `
 
-// ProgressPrune deletes a number of reports of runs whose leases are past, and returns how many. A run
-// that ends deletes its own report; a run that reports at the same moment leaves one. It reads all of
-// progress, which holds only reports of running jobs. Needs lease_pkey.
+// ProgressPrune deletes a number of reports of runs whose leases no longer exist, and returns how
+// many. A run that ends deletes its own report; a run that reports at the same moment leaves one.
+// It reads all of progress, which, apart from these, holds only reports of running jobs. Needs
+// lease_pkey.
 func (q *Queries) ProgressPrune(ctx context.Context, rowCount int32) (int64, error) {
 	result, err := q.db.Exec(ctx, ProgressPrune, rowCount)
 	if err != nil {
@@ -281,14 +282,14 @@ select (
 `
 
 // WorkWaits says whether one of the queues has a job of one of the kinds that could run now, in a
-// queue, of a kind and with a partition key that are not paused. In each queue it reads the line up to
-// the first such job, as a claim does, and with with_due, the scheduled jobs that are due. If keys are
-// paused, or their jobs run in order, it asks lane_work about the jobs with keys: these may have to
-// wait for a job that is scheduled or has failed.
+// queue, of a kind and with a partition key that are not paused. In each queue it reads the line up
+// to the first such job, as a claim does. If with_due is set, it also reads the scheduled jobs that
+// are due. If keys are paused, or their jobs run in order, it asks lane_work about the jobs with
+// keys: these may have to wait for a job that is scheduled or has failed.
 //
 // A job that has ended, and at which the janitor has not looked yet, may make a job available that
-// waits for it. So the answer is also true if such a look is due and one of the first 1,000 jobs that
-// wait for others is of these queues and kinds, or if more than 1,000 wait.
+// waits for it. So while such a look is due, the answer is also true if one of the first 1,000 jobs
+// that wait for others is of these queues and kinds, or if 1,000 or more wait.
 //
 // The orders are for the planner: without them, it would expect such a job soon in any order, and read
 // all of pending when there is none. Needs pending_claim_idx, pending_due_idx, dependency_look_due_idx

@@ -230,10 +230,12 @@ type QueueListRow struct {
 // ended unsuccessfully. Running jobs are counted in the leases, to which each end is written with the
 // end itself or soon after.
 //
-// A count stops at count_max, which then means "at least": of scheduled jobs it counts the next ones
-// that are due, of jobs that wait for others the oldest, and of ended jobs the last ones, over all
-// queues together. Available jobs are counted up to available_max in each queue; all queues together
-// have ten times count_max. So with 200 queues and a count_max of 10,000, each has 500.
+// The counts of scheduled jobs, of jobs that wait for others and of ended jobs stop at count_max
+// jobs of all queues together, which then means "at least": of scheduled jobs it counts the next
+// ones that are due, of jobs that wait for others the oldest, and of ended jobs the last ones.
+// Available jobs are counted up to available_max in each queue. This is count_max, and less with
+// more than ten queues, so that all queues together have ten times count_max: with 200 queues and a
+// count_max of 10,000, each has 500. With very many queues, each still has 100.
 //
 // head_run_at is since when the job that has waited longest could have run, among the first jobs of
 // the lines that line_heads looks at: 100 lines in each queue. With more than ten queues it looks at

@@ -356,9 +356,9 @@ type ScheduleLookRow struct {
 }
 
 // ScheduleLook returns up to 100 schedules in the order in which they are due, after (after_due_at,
-// after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its entries
-// of earlier ticks stay for as long as any transaction is open, so a look begins where nothing can be
-// due before.
+// after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its
+// entries of earlier ticks stay for as long as any transaction is open, so a look begins at a time
+// before which nothing can be due, and does not read them all.
 func (q *Queries) ScheduleLook(ctx context.Context, afterDueAt pgtype.Timestamptz, afterName string) ([]ScheduleLookRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleLook, afterDueAt, afterName)
 	if err != nil {
@@ -436,10 +436,10 @@ update jobq.schedule s
       for update skip locked))
 `
 
-// ScheduleRewind is for schedules whose cursor is far ahead of the clock, since the clock was set
-// forward and back again. The janitor looks once a minute, so they go on from two minutes ago: no tick
-// since the clock was set back is lost. Ticks that they have fired stay in schedule_tick, and are not
-// fired again. It reads all schedules.
+// ScheduleRewind is for schedules whose cursor is far ahead of the clock, because the clock was set
+// forward and back again. It sets their cursors to two minutes ago: the janitor looks once a
+// minute, so no tick since the clock was set back is lost. Ticks that they have fired stay in
+// schedule_tick, and are not fired again. It reads all schedules.
 func (q *Queries) ScheduleRewind(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, ScheduleRewind)
 	if err != nil {

@@ -24,8 +24,9 @@ const TransactionMark = `-- name: TransactionMark :exec
 select pg_current_xact_id()
 `
 
-// TransactionMark ends a transaction that has an id. A snapshot lists only transactions that are older
-// than the youngest one that has ended: after this, it lists all that had an id before.
+// TransactionMark is a transaction of its own, which takes an id and ends. A snapshot lists only
+// transactions that are older than the youngest one that has ended: after this, it lists all open
+// ones that had an id before.
 func (q *Queries) TransactionMark(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, TransactionMark)
 	return err

@@ -13,16 +13,17 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
 select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state
   from jobq.act_clone(sqlc.arg(actor)::text, sqlc.arg(job_id)::bigint, sqlc.arg(change)::jsonb) a;
 
--- WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if there
--- is none.
+-- WorkerDrain asks a worker to drain. It returns 0 if the worker drains already, and no row if
+-- there is no such worker.
 -- name: WorkerDrain :one
 select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes back an action, for the next 1,000 of its jobs that have not changed since; ended
--- says that there are no more. An action that was not on jobs has one row, with a job_id of 0. Locks
--- unique keys in (kind, key) order, then the jobs in id order.
+-- AuditUndo takes back an action on the next 1,000 of its jobs. A job that has changed since stays
+-- as it is, and its row says why. ended says that there are no more jobs. An action that was not on
+-- jobs has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the jobs in id
+-- order.
 -- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
@@ -81,7 +82,8 @@ select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc
     sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint, sqlc.narg(done_max)::integer)::bigint as id;
 
 -- AuditSnapshot returns the bounds of an action by filter that begins now. If the role may not read
--- the sequence, it counts all jobs, and AuditBegin has the bound.
+-- the sequence, id_max is the highest possible id, so a count with it is of all jobs. AuditBegin
+-- then lowers the bound.
 -- name: AuditSnapshot :one
 select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
 

@@ -35,7 +35,8 @@ select h.id::bigint as id,
   ) l;
 
 -- LeaseUnanswered returns the owner's leases with an id above a given one that are not among those
--- that the owner knows, the earliest first. Needs lease_pkey only, from that id on.
+-- that the owner knows, the earliest first. Needs lease_pkey only, from that id on: it reads the
+-- leases that were claimed since and are still held.
 -- name: LeaseUnanswered :many
 select l.id, l.claimed_at, l.queue, l.job_ids
   from jobq.lease l
@@ -43,20 +44,20 @@ select l.id, l.claimed_at, l.queue, l.job_ids
   order by l.id
   limit sqlc.arg(lease_count)::integer;
 
--- LeaseCancelled returns the jobs of leases that somebody has asked to cancel and that have not ended
--- on their own rows. It is planned with the ids of the leases (PrunedSettings), so it locks only their
--- days. Needs run_cancel_idx only.
+-- LeaseCancelled returns those jobs of the given leases that somebody has asked to cancel, if their
+-- own rows do not say that they have ended. Their leases may say so already. It is planned with the
+-- ids of the leases (PrunedSettings), so it locks only their days. Needs run_cancel_idx only.
 -- name: LeaseCancelled :many
 select r.lease_id, r.id
   from jobq.run r
   where r.lease_id = any(sqlc.arg(ids)::bigint[]) and r.cancel_requested_at is not null and r.state is null;
 
--- RunProgress stores how far a run is, under its lease, and extends the lease in queues where progress
--- does so. Zero rows means that the lease was lost, or that another transaction has locked a row:
--- LeaseExtend tells which. It never waits for a row of run or lease, so one locked job cannot cost the
--- worker the leases of other jobs that report. Null keeps the value that was stored. The lock on the
--- run keeps it from ending in the meantime, which would delete its progress. Needs run_id_idx,
--- lease_pkey and progress_pkey only; a HOT update.
+-- RunProgress stores how far a run is, under its lease, and extends the lease in queues where
+-- progress does so. Zero rows means that the lease was lost, or that another transaction has locked
+-- a row: LeaseExtend tells which. It never waits for a row of run or lease, so one locked job
+-- cannot cost the worker the leases of other jobs that report in the same batch. Null keeps what
+-- the same run has stored. The lock on the run keeps it from ending in the meantime, which would
+-- delete its progress. Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
 -- name: RunProgress :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x

@@ -5,9 +5,9 @@
 select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null;
 
 -- ScheduleLook returns up to 100 schedules in the order in which they are due, after (after_due_at,
--- after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its entries
--- of earlier ticks stay for as long as any transaction is open, so a look begins where nothing can be
--- due before.
+-- after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its
+-- entries of earlier ticks stay for as long as any transaction is open, so a look begins at a time
+-- before which nothing can be due, and does not read them all.
 -- name: ScheduleLook :many
 select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     s.time_zone, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds,
@@ -37,10 +37,10 @@ update jobq.schedule s
       where x.name = sqlc.arg(name)::text and x.revision = sqlc.arg(revision)::bigint and x.paused_at is null
       for update skip locked));
 
--- ScheduleRewind is for schedules whose cursor is far ahead of the clock, since the clock was set
--- forward and back again. The janitor looks once a minute, so they go on from two minutes ago: no tick
--- since the clock was set back is lost. Ticks that they have fired stay in schedule_tick, and are not
--- fired again. It reads all schedules.
+-- ScheduleRewind is for schedules whose cursor is far ahead of the clock, because the clock was set
+-- forward and back again. It sets their cursors to two minutes ago: the janitor looks once a
+-- minute, so no tick since the clock was set back is lost. Ticks that they have fired stay in
+-- schedule_tick, and are not fired again. It reads all schedules.
 -- name: ScheduleRewind :execrows
 update jobq.schedule s
   set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()

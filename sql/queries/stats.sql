@@ -1,8 +1,9 @@
--- StatRollUp sums up what ends of jobs have appended, to one row for each minute, queue and kind, and
--- returns how many rows it has taken. It is one statement, so each delta is in one of the two places,
--- and never in both. While some transaction can still see deltas that earlier calls have taken, each
--- call reads them. It has no position as StatPrune has: one call takes the deltas of minutes, so there
--- are rarely several calls in a row, and an index would cost each end of a job more than it saves.
+-- StatRollUp sums up the deltas that finishers have appended (stat_delta) in one row for each
+-- minute, queue and kind (stat), and returns how many deltas it has taken. It is one statement, so
+-- each delta is in one of the two tables, and never in both. While some transaction can still see
+-- deltas that earlier calls have taken, each call reads them. It has no position as StatPrune has:
+-- one call takes the deltas of several minutes, so there are rarely several calls in a row, and an
+-- index would cost each end of a job more than it saves.
 -- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
@@ -22,10 +23,10 @@ with taken as (
 )
 select count(*) from taken;
 
--- StatPrune deletes sums that are older than the age, the earliest first: a number of minutes, queues
--- and kinds. It returns how many it has deleted, and their last minute, where the next call may begin.
--- Otherwise the next call would read what this one has deleted, for as long as any transaction can
--- still see that. Needs stat_pkey.
+-- StatPrune deletes a number of sums that are older than the age, the earliest first. A sum is that
+-- of a minute, a queue and a kind. It returns how many it has deleted, and their last minute, where
+-- the next call may begin. Otherwise the next call would read what this one has deleted, for as
+-- long as any transaction can still see that. Needs stat_pkey.
 -- name: StatPrune :one
 with deleted as (
   delete from jobq.stat s
@@ -88,10 +89,10 @@ select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint 
 -- jobs have failed for good, example is the newest job, and id is made of queue, kind and pattern,
 -- so it stays the same. If there is no group, there is one row, with an empty id, for looked.
 --
--- Equal errors become a pattern once. The span is in a subquery for the planner: it would expect too
--- few rows, since most of run have neither a state nor a finished_at, and sort them all. The condition
--- on jobs in pending is that of the index: with a further condition, the planner would read the whole
--- table. Needs run_unsuccessful_idx and pending_held_idx.
+-- Equal errors become a pattern once. The span is in a subquery for the planner: otherwise it would
+-- expect too few rows, since most of run have neither a state nor a finished_at, and sort them all.
+-- The condition on jobs in pending is that of the index: with a further condition, the planner
+-- would read the whole table. Needs run_unsuccessful_idx and pending_held_idx.
 -- name: FailuresByError :many
 with looked as materialized (
   select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error

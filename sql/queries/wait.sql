@@ -14,8 +14,9 @@ select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
 -- name: TakenSend :exec
 select pg_notify(jobq.channel('taken'), sqlc.arg(outcome)::text);
 
--- TransactionMark ends a transaction that has an id. A snapshot lists only transactions that are older
--- than the youngest one that has ended: after this, it lists all that had an id before.
+-- TransactionMark is a transaction of its own, which takes an id and ends. A snapshot lists only
+-- transactions that are older than the youngest one that has ended: after this, it lists all open
+-- ones that had an id before.
 -- name: TransactionMark :exec
 select pg_current_xact_id();
 
