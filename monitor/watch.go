@@ -61,8 +61,8 @@ func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
 	listener, err := listen.New(listen.Config{
 		Pool: m.pool.Config(), Direct: m.direct, Sessions: m.schema.Sessions(), Channels: []string{db.Channel(m.schema.Name(), db.TopicEvent)},
 		Logger: config.Logger, SelfTest: true,
-		OnConnect: func() { w.tell(config.OnConnect) },
-		OnNoNotifications:    func() { w.tell(config.OnNoNotifications) },
+		OnConnect:         func() { w.tell(config.OnConnect) },
+		OnNoNotifications: func() { w.tell(config.OnNoNotifications) },
 		OnEnd: func(err error) {
 			if config.OnLost != nil && ctx.Err() == nil {
 				w.tell(func() { config.OnLost(dberror.Wrap(m.schema, "listen", err)) })

@@ -16,7 +16,10 @@ done
 jobq worker --config jobq.yaml --queue charges=3 --log-level error ${PYTHON:+--run charge-python="$PYTHON charge.py"} &
 worker=$!
 trap 'kill $worker 2>/dev/null || true' EXIT
-until [ "$(psql "$DATABASE_URL" -XAtc "select count(*) from jobq.job where queue = 'charges' and state not in ('completed', 'failed')")" = 0 ]; do :; done
+until [ "$(psql "$DATABASE_URL" -XAtc "select count(*) from jobq.job where queue = 'charges' and state not in ('completed', 'failed')")" = 0 ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 
 for language; do
   psql "$DATABASE_URL" -XAtc "select format('%s: %s jobs completed, %s payments for %s jobs', '$language', count(*) filter (where state = 'completed'),

@@ -26,7 +26,10 @@ number=$(psql "$DATABASE_URL" -AtXv ON_ERROR_STOP=1 -c "select count(*) from job
 echo "8 invoices of acme came before; that of globex began as number $number"
 [ "$number" -le 4 ] # keys take turns
 
-until grep -q "acme statement" "$FOLDER/written"; do sleep 0.2; done
+until grep -q "acme statement" "$FOLDER/written"; do
+  kill -0 $one $other # ends this script when a worker has ended
+  sleep 0.2
+done
 echo "the schedule has added a statement, which waited for its turn"
 jobq queues show invoices
 jobq schedules show statement

@@ -16,7 +16,10 @@ trap 'kill $worker 2>/dev/null || true; wait $worker 2>/dev/null || true; rm -r 
 shop
 first=$(jobq enqueue order '{"id": 7, "item": "lamp", "cents": 4200}' --queue orders)
 second=$(jobq enqueue order '{"id": 8, "item": "lamp", "cents": 999900}' --queue orders)
-until [ "$(query "select count(*) from jobq.step s join jobq.job j on j.id = s.job_id where s.name = 'shipped order 7' and j.state = 'scheduled'")" = 1 ]; do :; done
+until [ "$(query "select count(*) from jobq.step s join jobq.job j on j.id = s.job_id where s.name = 'shipped order 7' and j.state = 'scheduled'")" = 1 ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 kill -9 $worker
 wait $worker || true
 jobq emit 'shipped order 7' '{"parcel": "RB42"}' # while no worker lives

@@ -10,7 +10,10 @@ bad=$(jobq enqueue wordcount '{"no": "text"}' --queue python)
 jobq worker --queue python=2 --run wordcount='python3 wordcount.py' --log-level error &
 worker=$!
 trap 'kill $worker 2>/dev/null || true' EXIT
-until [ "$(psql "$DATABASE_URL" -Atc "select count(*) from jobq.job where queue = 'python' and state not in ('completed', 'failed')")" = 0 ]; do :; done
+until [ "$(psql "$DATABASE_URL" -Atc "select count(*) from jobq.job where queue = 'python' and state not in ('completed', 'failed')")" = 0 ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 
 jobq show "$job"
 jobq show "$bad"

@@ -9,6 +9,9 @@ psql "$DATABASE_URL" --quiet --set ON_ERROR_STOP=1 --file enqueue.sql
 jobq worker --run greet=cat --log-level error &
 worker=$!
 trap 'kill $worker 2>/dev/null || true' EXIT
-until [ "$(psql "$DATABASE_URL" -Atc "select count(*) from jobq.job where state <> 'completed'")" = 0 ]; do :; done
+until [ "$(psql "$DATABASE_URL" -Atc "select count(*) from jobq.job where state <> 'completed'")" = 0 ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 
 jobq list

@@ -12,9 +12,15 @@ worker=$!
 trap 'kill $worker 2>/dev/null || true; wait $worker 2>/dev/null || true; rm -f "$LEDGER"' EXIT
 
 # The job waits for its event, and holds no slot.
-until [ "$(query "select count(*) from jobq.job j join jobq.step s on s.job_id = j.id where j.state = 'scheduled' and s.type = 'event'")" = 1 ]; do :; done
+until [ "$(query "select count(*) from jobq.job j join jobq.step s on s.job_id = j.id where j.state = 'scheduled' and s.type = 'event'")" = 1 ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 jobq emit "paid order $job" '{"by": "ann"}'
-until [ "$(query "select state from jobq.job where id = $job")" = completed ]; do :; done
+until [ "$(query "select state from jobq.job where id = $job")" = completed ]; do
+  kill -0 $worker # ends this script when the worker has ended
+  sleep 0.1
+done
 
 jobq show "$job"
 cat "$LEDGER"

@@ -104,7 +104,7 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 			s.signal()
 			return nil
 		},
-		OnEnd:  func(error) { s.setHeard(false, time.Now()) },
+		OnEnd:             func(error) { s.setHeard(false, time.Now()) },
 		OnNoNotifications: func() { s.setHeard(false, time.Now()) },
 	})
 	if err != nil {
