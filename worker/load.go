@@ -48,9 +48,8 @@ type load struct {
 	endedByTx  int // runs that ended in a transaction of their handler; the planner's rate does not count them yet
 	round      int // the round of announcements in which the queue claimed last
 	// hasKeys says that the queue has jobs with partition keys, and keysNow that some of
-	// these jobs may wait to be claimed. keyNews counts the events that set keysNow. A claim
-	// that was sent before the last such event cannot have seen it, so its answer must not
-	// clear keysNow.
+	// these jobs may wait to be claimed. keyNews counts the events that set keysNow: the
+	// answer to a claim that was sent before the last one must not clear it.
 	hasKeys bool
 	keysNow bool
 	keyNews int
@@ -61,10 +60,9 @@ type load struct {
 	// keysAt is when the next key that its rate holds back may start a job; clock.Never for none.
 	keysAt time.Duration
 
-	// Claims wait until fullUntil while the queue's limit of running jobs is reached, and
-	// until throttledUntil while its rate of starts is reached. unblocks counts the events
-	// that may have made room. A claim that was sent before the last such event cannot have
-	// seen it, so its answer must not block the queue.
+	// Claims wait until fullUntil if the queue's limit is reached, and until throttledUntil if
+	// its rate is. unblocks counts the events that may have made room: the answer to a claim
+	// that was sent before the last one must not block the queue.
 	fullUntil, throttledUntil time.Duration
 	unblocks                  int
 }
@@ -171,9 +169,8 @@ func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool
 	return l.planner.Begin(now, request, partial)
 }
 
-// mayClaimAhead says whether the queue may claim more jobs than it has free slots. It must
-// not while keys have limits: a job that waits in the buffer counts against the limit of its
-// key, and so could keep another worker from starting a job.
+// mayClaimAhead says whether the queue may claim more jobs than it has free slots. It must not
+// while keys have limits: a job in the buffer counts as one of its key that runs.
 func (l *load) mayClaimAhead() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,9 +321,8 @@ func (l *load) isSeparate() bool {
 	return l.planner.IsSeparate()
 }
 
-// isNewRound says whether a new round of announcements has begun since the queue last
-// claimed. Then it must claim once more: jobs that came before the announcement caused no
-// notification.
+// isNewRound says whether a new round of announcements has begun. Then the queue must claim once
+// more: jobs that came before the announcement caused no notification.
 func (l *load) isNewRound(round int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -391,9 +387,8 @@ func (l *load) putBack(results []result) {
 	l.results = append(results, l.results...)
 }
 
-// setAside keeps the results of these jobs, to send them again after the delay: the database
-// could not store them now, for example because another session has locked their rows. It
-// returns the other results, which can be sent without a delay.
+// setAside keeps the results of these jobs, which the database could not store now, and sends
+// them again after the delay. It returns the other results, which need no delay.
 func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay time.Duration) (others []result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -446,18 +441,16 @@ func (l *load) needsNoDelay() bool {
 	return l.planner.WillClaim() || !l.hasRoomLocked()
 }
 
-// isStuck says whether jobs have waited in the buffer for so long that they must be released
-// to other workers. They were claimed ahead because runs had been short; the runs that they
-// wait for now are longer.
+// isStuck says whether jobs in the buffer must be released to other workers. They were claimed
+// ahead because runs had been short, and the runs that they wait for take longer.
 func (l *load) isStuck(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return now >= l.stuckAtLocked()
 }
 
-// stuckAtLocked is when the jobs in the buffer must be released. It is clock.Never while there
-// is a slot for each job: then the job starts as soon as the machine has time for it, and
-// releasing it would only make every worker look for it.
+// stuckAtLocked is when the jobs in the buffer must be released. It is clock.Never while there is
+// a slot for each job: they wait only for the machine, and each worker would look for them anew.
 func (l *load) stuckAtLocked() time.Duration {
 	if l.inHand <= l.slots {
 		return clock.Never
