@@ -220,6 +220,23 @@ func TestForgottenKeyIsFound(t *testing.T) {
 	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
 }
 
+// So is one that was full with a higher limit than it has now.
+func TestForgottenKeyIsFoundAfterALowerLimit(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 2}`)
+	q.enqueueKeyed("a", 4)
+	first := q.exchange(keyed("w", 10)).Keyed
+	require.Len(t, first, 2)
+	q.set(`{"key_limit": 1}`)
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	exchange := ended(keyed("w", 10), first...)
+	exchange.EndedKeys = nil
+	require.Empty(t, q.exchange(exchange).Keyed)
+	q.exec("update jobq.lane set looked_at = looked_at - interval '61 s'")
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
+}
+
 // Transactions that have inserted jobs of a key, or ended them, and go on, keep nobody
 // waiting: neither inserts nor claims nor ends of the same key.
 func TestKeysNeverWaitForTransactions(t *testing.T) {
