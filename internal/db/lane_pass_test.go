@@ -79,6 +79,35 @@ func TestMoreThanAClaimOfKeys(t *testing.T) {
 	require.Len(t, taken, 250, "those that were full")
 }
 
+// A claim looks at a thousand lanes at most, even if none of them has a job.
+func TestAClaimLooksAtAThousandLanes(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	const lanes = 2500
+	q.enqueueKeyed("first", 1)
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
+	q.exec("insert into jobq.lane (queue, key, turn) select 'default', 'empty ' || i, nextval('jobq.lane_turn_seq') from generate_series(1, $1::integer) i", lanes)
+	answer := q.exchange(keyed("w", 10))
+	require.Empty(t, answer.Keyed)
+	require.True(t, answer.KeysMore)
+	require.Equal(t, lanes-1000, q.number("select count(*) from jobq.lane where key like 'empty %'"))
+	_, claims := q.passOf(keyed("w", 10))
+	require.LessOrEqual(t, claims, 3)
+	require.Zero(t, q.number("select count(*) from jobq.lane where key like 'empty %'"))
+}
+
+// A claim reads a thousand jobs in ten lanes at most, however many lanes have so many jobs of other kinds.
+func TestAClaimWalksInTenLanes(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind, partition_key) select 'other', 'key ' || i % 15 from generate_series(1, 15 * 1100) i")
+	q.set(`{"key_limit": 1}`)
+	answer := q.exchange(keyed("w", 10))
+	require.Empty(t, answer.Keyed)
+	require.True(t, answer.KeysMore)
+	require.Equal(t, 10, q.number("select count(*) from jobq.lane where looks <> '{}'"))
+}
+
 // Jobs of a key that wait for other kinds of workers are walked past a thousand at a time, and
 // those behind them are found.
 func TestJobsOfOtherKindsWithinAKey(t *testing.T) {

@@ -238,3 +238,15 @@ func TestKeyNotifications(t *testing.T) {
 	q.exec("update jobq.lease set expires_at = now() - interval '1 s'")
 	require.Equal(t, []string{"work default"}, hear(q.reap), "the job has failed, and the next one can run")
 }
+
+// A claim that leaves jobs of a new key wakes idle workers: the key had no lane before, so none of them could take from it.
+func TestNewKeyThatIsLeftIsNotified(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.enqueueKeyed("a", 5)
+	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	require.NoError(t, err)
+	hear := q.listener(db.TopicWork)
+	require.Equal(t, []string{"work default"}, hear(func() { require.Len(t, q.exchange(keyed("w", 2)).Keyed, 2) }))
+	require.Empty(t, hear(func() { require.Len(t, q.exchange(keyed("w", 10)).Keyed, 3) }))
+}
