@@ -108,6 +108,32 @@ func TestAClaimWalksInTenLanes(t *testing.T) {
 	require.Equal(t, 10, q.number("select count(*) from jobq.lane where looks <> '{}'"))
 }
 
+// A claim that has taken a thousand hints, all of one key with a limit, goes on: behind them is the hint of another key.
+func TestManyHintsOfOneKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 1}`)
+	q.enqueueKeyed("a", 2)
+	q.exec("insert into jobq.lane_hint (queue, key) select 'default', 'a' from generate_series(1, 1500)")
+	q.enqueueKeyed("b", 1)
+	taken, _ := q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"a": 1, "b": 1}, taken)
+}
+
+// The jobs of a claim that takes from several lanes at once, and then from one that has jobs of other kinds, have slots of
+// one lease, each its own.
+func TestSlotsOfAMixedClaim(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.enqueueKeyed("a", 3)
+	q.exec("insert into jobq.pending (kind, partition_key) values ('other', 'b')")
+	q.enqueueKeyed("b", 2)
+	answer := q.exchange(keyed("w", 10))
+	require.Equal(t, map[string]int{"a": 3, "b": 2}, perKey(answer.Keyed))
+	require.Equal(t, 1, q.number("select count(distinct lease_id) from jobq.run"))
+	require.Equal(t, 5, q.number("select count(*) from jobq.run r join jobq.lease l on l.id = r.lease_id where l.job_ids[r.slot] = r.id"))
+}
+
 // Jobs of a key that wait for other kinds of workers are walked past a thousand at a time, and
 // those behind them are found.
 func TestJobsOfOtherKindsWithinAKey(t *testing.T) {
