@@ -139,7 +139,7 @@ func (l *lab) drainOnce(ctx context.Context, c stage.Contender, scenario, test s
 func (l *lab) runScaling(ctx context.Context) error {
 	for range l.rounds {
 		for processes := 1; processes <= processesMax; processes *= 2 {
-			for _, c := range l.Chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned", "hand-written SQL") {
+			for _, c := range l.Chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned", "hand-written SQL") {
 				if err := l.drainOnce(ctx, c, "scaling", sheet.Count(processes, "process"), processes); err != nil {
 					return err
 				}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/jobq-dev/jobq/internal/measure"
@@ -49,9 +50,21 @@ func (s *Server) Latencies(ctx context.Context) (measure.Latencies, error) {
 	return measure.MeasureLatencies(ctx, conn.Conn(), latencySamples, "insert into committed values (now())")
 }
 
+// linked is the version of a module that this program was built with.
+func linked(module string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dependency := range info.Deps {
+			if dependency.Path == module {
+				return dependency.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
 // versions of the peers, as installed.
 func (s *Server) versions() string {
-	versions := []string{"River " + output("go", "list", "-m", "-f", "{{.Version}}", "github.com/riverqueue/river")}
+	versions := []string{"River " + linked("github.com/riverqueue/river")}
 	for _, name := range []string{"graphile-worker", "pg-boss"} {
 		version := output(onNode("")(s.config.Peers)[0], "-p", fmt.Sprintf("JSON.parse(require('fs').readFileSync('%s/node_modules/%s/package.json')).version", s.config.Peers, name))
 		versions = append(versions, name+" "+version)
@@ -80,13 +93,35 @@ func machine() string {
 }
 
 // Version is the commit of the sources, and whether they differ from it; that
-// results are new does not count.
+// results are new does not count. A program that was built here and runs on a
+// machine without the sources says the commit that go build wrote into it.
 func Version() string {
 	commit := output("git", "describe", "--always")
+	if commit == "unknown" {
+		return built()
+	}
 	if output("git", "status", "--porcelain", "--", ":/", ":(exclude)RESULTS.*", ":(exclude)NEUTRAL.*") != "" {
 		commit += "-dirty"
 	}
 	return commit
+}
+
+// built is the commit that go build wrote into this program, as short as git describe has it.
+func built() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	commit, dirty := "unknown", ""
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			commit = setting.Value[:min(len(setting.Value), 7)]
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			dirty = "-dirty"
+		}
+	}
+	return commit + dirty
 }
 
 // output is what a program prints, or that it is unknown.
