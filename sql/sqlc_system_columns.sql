@@ -1,6 +1,6 @@
 -- For sqlc alone, read after the migrations. Columns that it must believe in:
--- every table has a ctid. PostgreSQL never sees this file.
-alter table jobq.pending add column ctid tid;
+-- every table has a ctid and an xmax. PostgreSQL never sees this file.
+alter table jobq.pending add column ctid tid, add column xmax xid;
 alter table jobq.run add column ctid tid;
 alter table jobq.lease add column ctid tid;
 alter table jobq.progress add column ctid tid;

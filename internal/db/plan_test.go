@@ -76,12 +76,16 @@ type hotStatement struct {
 func hotStatements() []hotStatement {
 	repeat := func(value string) string { return "array_fill(" + value + ", array[" + fmt.Sprint(planBatch) + "])" }
 	const jobs, leases = planBatch, planLeases
-	claim := func(hotBatch) string {
-		return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', false, %d, '1 hour', 'a'", planBatch)
+	claim := func(passLocked bool) func(b hotBatch) string {
+		return func(hotBatch) string {
+			return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', false, %t, %d, '1 hour', 'a'", passLocked, planBatch)
+		}
 	}
 	return []hotStatement{
-		{"claim", db.JobClaim, claim, jobs, false},
-		{"claim_each", db.JobClaimEach, claim, jobs, false},
+		{"claim", db.JobClaim, claim(true), jobs, false},
+		{"claim_whole", db.JobClaim, claim(false), jobs, false},
+		{"claim_each", db.JobClaimEach, claim(true), jobs, false},
+		{"claim_each_whole", db.JobClaimEach, claim(false), jobs, false},
 		{"lease_end", db.LeaseEnd, func(b hotBatch) string {
 			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs)
 		}, leases, false},

@@ -237,3 +237,21 @@ func TestLatenessIsBounded(t *testing.T) {
 	}
 	require.Greater(t, found, 10_000)
 }
+
+// Only a look at the whole line tries to lock rows that seem locked: one whose claim was rolled back can seem locked for as
+// long as any transaction is open.
+func TestOnlyTheWholeLineIsTried(t *testing.T) {
+	t.Parallel()
+	p := agedPlanner()
+	seen := make(map[bool]int)
+	for i := range int64(200) {
+		request := newRequest(1)
+		claim := p.Begin(p.now, request, false)
+		require.Equal(t, !claim.IsWhole(), request.PassLocked, "claim %d", i)
+		seen[claim.IsWhole()]++
+		p.answered(claim, time.Second, 101+i)
+		p.now += 100 * time.Millisecond
+	}
+	require.Greater(t, seen[true], 1)
+	require.Greater(t, seen[false], 1)
+}
