@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -62,32 +61,4 @@ func TestLockedDayDelaysNoExtension(t *testing.T) {
 	exec(t, client.Pool(), "select jobq.cancel($1)", id)
 	require.ErrorIs(t, receive(t, causes, "the stop of the cancelled job"), worker.ErrCancelled)
 	require.Zero(t, w.Counts().Lost)
-}
-
-// A worker passes by rows that seem locked. Jobs whose claim was rolled back run all the same, while a transaction that is
-// older than the claim is still open.
-func TestRolledBackClaimDelaysNoJob(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	start(t, client, nil, func(context.Context, *worker.Job[task]) error { return nil })
-	awaitState(t, client, enqueue(t, client, 0, nil), jobq.StateCompleted)
-	exec(t, client.Pool(), "insert into jobq.queue (name, paused_at) values ('default', now())")
-	ids := []int64{enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)}
-
-	open, err := client.Pool().Begin(ctx)
-	require.NoError(t, err)
-	defer func() { _ = open.Rollback(ctx) }()
-	_, err = open.Exec(ctx, "select pg_current_xact_id()")
-	require.NoError(t, err)
-	locker, err := client.Pool().Begin(ctx)
-	require.NoError(t, err)
-	_, err = locker.Exec(ctx, "select from jobq.pending where id = any($1) for update", ids)
-	require.NoError(t, err)
-	require.NoError(t, locker.Rollback(ctx))
-
-	exec(t, client.Pool(), "update jobq.queue set paused_at = null")
-	for _, id := range ids {
-		awaitState(t, client, id, jobq.StateCompleted)
-	}
 }

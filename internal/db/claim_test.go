@@ -29,7 +29,7 @@ func TestConcurrentClaims(t *testing.T) {
 		group.Go(func() error {
 			for {
 				answer, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
-					Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: limit,
+					Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: limit, PassLocked: i%2 == 0,
 				}})
 				if err != nil {
 					return err

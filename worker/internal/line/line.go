@@ -129,11 +129,10 @@ func (p *Planner) IsSeparate() bool { return p.separate }
 
 // Begin completes a request for up to so many jobs, so that it looks from the bound
 // on or, when it is time, at aged priorities first or at what lies before the bound as
-// well. Only a look at the whole line tries to lock rows that seem locked. Partial says that it does not
-// ask for all kinds. Either Answered or Failed must follow.
+// well. Only a claim that begins with aged priorities, or looks at the whole line, tries to lock rows
+// that seem locked. Partial says that it does not ask for all kinds. Either Answered or Failed must follow.
 func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial bool) Claim {
 	claim := Claim{jobsMax: int(request.JobCount), partial: partial, news: p.news}
-	request.PassLocked = true
 	if claim.aged = !partial && p.ageing.begin(now); claim.aged {
 		p.bound.RestAfter(p.ageing.aged, request)
 		return claim
@@ -142,12 +141,13 @@ func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial b
 	if p.returned && now >= p.looks.wholeAgainAt {
 		claim.reach, claim.looksBack = wholeLine, true
 	}
+	request.PassLocked = !claim.IsWhole()
 	if !claim.looksBack {
 		p.bound.Rest(request)
 		return claim
 	}
 	if claim.IsWhole() {
-		p.returned, request.PassLocked = false, false
+		p.returned = false
 	}
 	claim.from, claim.bound = p.looks.begin(claim.reach), maps.Clone(p.bound)
 	claim.from.Rest(request)
