@@ -13,8 +13,8 @@ import (
 	"github.com/jobq-dev/jobq/fault/check"
 )
 
-// awaitUntold is the mutant in which a job that begins to await another one tells no janitor.
-const awaitUntold = "await-not-told"
+// awaitUnannounced is the mutant in which a job that begins to await another one tells no janitor.
+const awaitUnannounced = "await-not-announced"
 
 // What jobs of kind steps are told to do by order.Do, in place of the usual.
 const (
@@ -103,7 +103,7 @@ const spawnWrong = `select string_agg(w.text, '; ') from (
 // spawnsAndKills has jobs spawn others and await them while their workers are killed, and
 // stopped past their leases. Each spawns one, and goes on when that has ended.
 func spawnsAndKills(l *lab) error {
-	if l.mutant == awaitUntold {
+	if l.mutant == awaitUnannounced {
 		if err := l.replaceIn("jobq.step_await(bigint, text, text, bigint[])", "look_soon(seen.open_ids, true)", "look_soon('{}', true)"); err != nil {
 			return err
 		}

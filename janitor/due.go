@@ -121,10 +121,10 @@ func (d *dueJobs) passOver() {
 	d.stuck++
 }
 
-// heard is told that a job has been committed, and when it is to start. One that
+// notified is told that a job has been committed, and when it is to start. One that
 // the usual look does not reach makes the next look from the start due, but no
 // more often than its cost allows: anybody may notify.
-func (d *dueJobs) heard(epoch float64) {
+func (d *dueJobs) notified(epoch float64) {
 	from := d.lookFrom()
 	if from.IsZero() || epoch >= float64(from.UnixMicro())/1e6 {
 		return

@@ -40,7 +40,7 @@ type Looks = looks
 func (l *looks) Begin() time.Time { return l.begin() }
 
 // Heard is told that something was due since then.
-func (l *looks) Heard(at time.Time) { l.heard(float64(at.UnixMicro()) / 1e6) }
+func (l *looks) Heard(at time.Time) { l.notified(float64(at.UnixMicro()) / 1e6) }
 
 // Stepped is told that a step has dealt with all that was due until then.
 func (l *looks) Stepped(until time.Time) time.Time {

@@ -169,7 +169,7 @@ func TestBusyLeaderHears(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close(conn, db.CloseTimeout)
 	p := j.newPasses(conn)
-	p.hearFunc = func() { j.hearBuffered(conn, p.due.heard) }
+	p.readFunc = func() { j.readBuffered(conn, p.due.notified) }
 	p.step = func(ctx context.Context, _ func(context.Context, session) error) (bool, error) {
 		_, err := conn.Exec(ctx, "select pg_notify(jobq.channel('schedule'), '')")
 		return false, err

@@ -43,9 +43,9 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.log.Info("leadership acquired")
 	j.tell(ctx, Event{Type: monitor.EventLeadershipAcquired})
 	passes := j.newPasses(conn)
-	passes.hears = true
-	wait := j.sleepOn(conn, passes.heard)
-	passes.hearFunc = func() { j.hearBuffered(conn, passes.heard) }
+	passes.listens = true
+	wait := j.sleepOn(conn, passes.notified)
+	passes.readFunc = func() { j.readBuffered(conn, passes.notified) }
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		return true, work(ctx, conn)
 	}
@@ -187,9 +187,9 @@ func release(conn *pgx.Conn) {
 }
 
 // sleepOn returns a sleepFunc that waits for notifications on the leader's connection. It pings every
-// LeaderRenew, so that the server does not end the session. It calls heardFunc with the time at
+// LeaderRenew, so that the server does not end the session. It calls notifiedFunc with the time at
 // which a job is due, in seconds since 1970, and tells the ticker of changed schedules.
-func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFunc {
+func (j *Janitor) sleepOn(conn *pgx.Conn, notifiedFunc func(epoch float64)) sleepFunc {
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
 		for {
@@ -202,7 +202,7 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 			cancel()
 			switch {
 			case err == nil:
-				if due, isDue := j.hear(notification, heardFunc); isDue && due < wakeEpoch {
+				if due, isDue := j.handle(notification, notifiedFunc); isDue && due < wakeEpoch {
 					return nil
 				}
 			case ctx.Err() != nil || !pgconn.Timeout(err):
@@ -219,9 +219,9 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 	}
 }
 
-// hear handles a notification. If it is of a job, hear returns when the job is due, in seconds since
+// handle handles a notification. If it is of a job, it returns when the job is due, in seconds since
 // 1970, and true.
-func (j *Janitor) hear(notification *pgconn.Notification, heardFunc func(epoch float64)) (due float64, isDue bool) {
+func (j *Janitor) handle(notification *pgconn.Notification, notifiedFunc func(epoch float64)) (due float64, isDue bool) {
 	if notification.Channel == db.Channel(j.schema.Name(), db.TopicSchedule) {
 		j.ticker.changed()
 		return 0, false
@@ -230,13 +230,13 @@ func (j *Janitor) hear(notification *pgconn.Notification, heardFunc func(epoch f
 	if err != nil {
 		return 0, false // not from jobq
 	}
-	heardFunc(due)
+	notifiedFunc(due)
 	return due, true
 }
 
-// hearBuffered handles the notifications that have arrived with the answers of earlier statements,
+// readBuffered handles the notifications that have arrived with the answers of earlier statements,
 // without waiting for more.
-func (j *Janitor) hearBuffered(conn *pgx.Conn, heardFunc func(epoch float64)) {
+func (j *Janitor) readBuffered(conn *pgx.Conn, notifiedFunc func(epoch float64)) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	for {
@@ -244,6 +244,6 @@ func (j *Janitor) hearBuffered(conn *pgx.Conn, heardFunc func(epoch float64)) {
 		if err != nil {
 			return
 		}
-		j.hear(notification, heardFunc)
+		j.handle(notification, notifiedFunc)
 	}
 }

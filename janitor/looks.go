@@ -33,10 +33,10 @@ func (l *looks) begin() time.Time {
 	return l.from
 }
 
-// heard handles a notification of a new row, which is due since epoch, in seconds since 1970. If the
+// notified handles a notification of a new row, which is due since epoch, in seconds since 1970. If the
 // usual look would miss it, because its transaction was open for long, the next look begins at the
 // start. It does so at most once a second, because anybody can send notifications.
-func (l *looks) heard(epoch float64) {
+func (l *looks) notified(epoch float64) {
 	if !l.from.IsZero() && epoch < float64(l.from.UnixMicro())/1e6 && time.Since(l.whole) >= time.Second {
 		l.whole = time.Time{}
 	}

@@ -33,16 +33,16 @@ type passes struct {
 	queries *db.Queries // for looks
 	// step runs one bounded step of work. It returns ran = false, without an error, when
 	// another janitor has the lock.
-	step   stepFunc
-	leases leases
-	due    dueJobs
-	looks  looks
-	hears  bool      // its sleep ends when a job is committed that is due before the planned wake-up
-	woke   time.Time // when this pass began
-	reaped int       // since the last look that found no more
-	taken  int64     // the total of jobs reaped, promoted and settled
-	// hearFunc handles the notifications that arrived during the work; nil when none arrive.
-	hearFunc func()
+	step    stepFunc
+	leases  leases
+	due     dueJobs
+	looks   looks
+	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up
+	woke    time.Time // when this pass began
+	reaped  int       // since the last look that found no more
+	taken   int64     // the total of jobs reaped, promoted and settled
+	// readFunc handles the notifications that arrived during the work; nil when none arrive.
+	readFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
 	// and refusedSince when that began.
 	refused      int
@@ -70,7 +70,7 @@ type leases struct {
 
 func (l leases) due() bool { return !time.Now().Before(l.at) }
 
-// sleepFunc waits for the duration. It returns early when it hears of a job that is due before
+// sleepFunc waits for the duration. It returns early when there is a notification of a job that is due before
 // wakeEpoch, the time of the planned wake-up in seconds since 1970 by the server's clock.
 type sleepFunc func(ctx context.Context, duration time.Duration, wakeEpoch float64) error
 
@@ -87,11 +87,11 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
-// heard handles a notification of a commit: epoch is when the job, or the look at a job that
+// notified handles a notification of a commit: epoch is when the job, or the look at a job that
 // others wait for, is due, in seconds since 1970.
-func (p *passes) heard(epoch float64) {
-	p.due.heard(epoch)
-	p.looks.heard(epoch)
+func (p *passes) notified(epoch float64) {
+	p.due.notified(epoch)
+	p.looks.notified(epoch)
 }
 
 // recover reaps expired leases, promotes due jobs, and settles jobs that wait for jobs which are
@@ -111,8 +111,8 @@ func (p *passes) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if p.hearFunc != nil { // working off a backlog takes minutes, and notifications come meanwhile
-			p.hearFunc()
+		if p.readFunc != nil { // working off a backlog takes minutes, and notifications come meanwhile
+			p.readFunc()
 		}
 		if !reaping && !promoting && !settling {
 			p.janitor.tally.passes.Add(1)
@@ -146,10 +146,10 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 }
 
 // untilFromStart is how long the janitor may sleep because of looks from the start: until the next
-// one if that may find a job, else the scan interval. If the janitor hears notifications, it
+// one if that may find a job, else the scan interval. If the janitor listens, it
 // knows when a look from the start may find a job (due.behind); otherwise it must look.
 func (p *passes) untilFromStart() time.Duration {
-	if p.due.after.RunAt.IsZero() || p.hears && !p.due.behind {
+	if p.due.after.RunAt.IsZero() || p.listens && !p.due.behind {
 		return p.janitor.config.ScanInterval
 	}
 	return max(time.Until(p.due.startAt), stuckDelay)

@@ -22,9 +22,9 @@ const (
 	wholeLookEvery = time.Minute
 	// firstLock is how long the question for the first schedule waits for a lock.
 	firstLock = time.Second
-	// heardFactor is how much more rarely a leader asks for the first schedule, of
-	// which it hears: what it does not hear of, since nobody told, it finds in a minute.
-	heardFactor = 6
+	// notifiedFactor is how much more rarely a leader asks for the first schedule: it is notified
+	// of changes. A change without a notification it finds in a minute.
+	notifiedFactor = 6
 )
 
 // ticker fires schedules when they are due. It works beside the recovery, on a
@@ -121,7 +121,7 @@ func (t *ticker) rest() {
 	every := max(config.ScanInterval, stuckDelay)
 	switch {
 	case t.janitor.leading.Load():
-		every = max(every, min(heardFactor*every, wholeLookEvery))
+		every = max(every, min(notifiedFactor*every, wholeLookEvery))
 	case t.janitor.elects():
 		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
 	}

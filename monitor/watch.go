@@ -68,7 +68,7 @@ func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
 				w.tell(func() { config.OnLost(dberror.Wrap(m.schema, "listen", err)) })
 			}
 		},
-		OnNotify: func(_, payload string) { w.hear(payload) },
+		OnNotify: func(_, payload string) { w.received(payload) },
 	})
 	if err != nil {
 		return err
@@ -103,9 +103,9 @@ func (w *watching) tell(f func()) {
 	f()
 }
 
-// hear notes the id of a digest. Anybody may send anything: what is no id is not
+// received notes the id of a digest. Anybody may send anything: what is no id is not
 // read, and what is too much is forgotten, which the digests' numbers show.
-func (w *watching) hear(payload string) {
+func (w *watching) received(payload string) {
 	id, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil || w.config.OnDigest == nil {
 		return

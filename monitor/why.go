@@ -101,15 +101,15 @@ type ReasonFacts struct {
 	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
 	Workers int64 `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
-	// WorkersUntold is how many of them are of an earlier version, which does not tell of the slots of kinds, when no other one has
+	// WorkersUnknown is how many of them are of an earlier version, which does not tell of the slots of kinds, when no other one has
 	// room: whether these have is not known.
-	WorkersUntold int64    `json:"workers_untold,omitempty"`
-	Silent        int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
-	Draining      int64    `json:"draining,omitempty"` // workers of the queue that drain
-	Kinds         []string `json:"kinds,omitempty"`    // that the live workers have, up to 20
-	KindsTotal    int64    `json:"kinds_total,omitempty"`
-	Slots         int64    `json:"slots,omitempty"` // that the job can have in these workers: its kind's, where it has slots of its own
-	Held          int64    `json:"held,omitempty"`  // jobs in these slots, and claimed ahead for them
+	WorkersUnknown int64    `json:"workers_unknown,omitempty"`
+	Silent         int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
+	Draining       int64    `json:"draining,omitempty"` // workers of the queue that drain
+	Kinds          []string `json:"kinds,omitempty"`    // that the live workers have, up to 20
+	KindsTotal     int64    `json:"kinds_total,omitempty"`
+	Slots          int64    `json:"slots,omitempty"` // that the job can have in these workers: its kind's, where it has slots of its own
+	Held           int64    `json:"held,omitempty"`  // jobs in these slots, and claimed ahead for them
 	// Before is how many jobs are before this one in its line, which is that of its PartitionKey, or that of the jobs
 	// without one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`

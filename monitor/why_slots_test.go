@@ -22,8 +22,8 @@ func (p planted) serveApart(id string, slots int, kind string, kindSlots int) {
 	p.exec("update jobq.worker set kind_slots = jsonb_build_object($2::text, $3::integer) where id = $1", id, kind, kindSlots)
 }
 
-// serveUntold registers one of an earlier version, which does not tell of the slots of kinds.
-func (p planted) serveUntold(id string, slots int) {
+// serveEarlier registers one of an earlier version, which does not tell of the slots of kinds.
+func (p planted) serveEarlier(id string, slots int) {
 	p.Helper()
 	p.serve(id, slots, "greeting")
 	p.exec("update jobq.worker set kind_slots = null where id = $1", id)
@@ -104,13 +104,13 @@ func slotCases() []whyCase {
 		}, codes{monitor.ReasonKindFull}, []string{"1 job in 1 slot of 1 worker, the oldest is job 2"}, "jobq why 2"},
 		{"workers of an earlier version, which do not tell", func(p planted) int64 {
 			p.serveApart("w", 10, "greeting", 1)
-			p.serveUntold("old", 10)
+			p.serveEarlier("old", 10)
 			p.claimKind("w", "greeting", 1)
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line; whether workers have room is not known: an earlier version of jobq, which 1 of them have"}, ""},
 		{"a worker of an earlier version, and one with room", func(p planted) int64 {
 			p.serveApart("w", 10, "greeting", 2)
-			p.serveUntold("old", 10)
+			p.serveEarlier("old", 10)
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonNextInLine}, hasRoom, ""},
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// feedEvery is how often what was heard is shown: one message however much
+	// feedEvery is how often the events are shown: one message however much
 	// there is.
 	feedEvery = 100 * time.Millisecond
 	// feedJobsMax bounds the jobs that one message names.
@@ -27,12 +27,12 @@ const (
 type feed struct {
 	mu sync.Mutex
 	// guarded by mu
-	next   data.Feed
-	places map[int64]int    // of next.Events, by job: the last word counts
-	heard  map[string]int64 // the sequence of each worker
-	oldest int64            // when the first event of next happened, in ms
-	dirty  bool
-	wake   chan struct{}
+	next      data.Feed
+	places    map[int64]int    // of next.Events, by job: the last word counts
+	sequences map[string]int64 // the sequence of each worker
+	oldest    int64            // when the first event of next happened, in ms
+	dirty     bool
+	wake      chan struct{}
 }
 
 // start says where to send events. It does nothing when only polling is wanted.
@@ -71,7 +71,7 @@ func guard(send func(tea.Msg), f func()) {
 
 // listenTo watches until the context ends.
 func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, send func(tea.Msg)) {
-	f := &feed{heard: make(map[string]int64), places: make(map[int64]int), wake: make(chan struct{}, 1)}
+	f := &feed{sequences: make(map[string]int64), places: make(map[int64]int), wake: make(chan struct{}, 1)}
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
@@ -94,7 +94,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 	<-flushed
 }
 
-// lost notes that something may not have been heard.
+// lost notes that notifications may be missing.
 func (f *feed) lost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,13 +113,13 @@ func (f *feed) signal() {
 func (f *feed) take(digest *monitor.Digest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if last, ok := f.heard[digest.Worker]; ok && digest.Sequence != last+1 {
+	if last, ok := f.sequences[digest.Worker]; ok && digest.Sequence != last+1 {
 		f.next.Gap = true
 	}
-	if len(f.heard) > 10_000 { // nobody has so many workers: somebody makes names up
-		clear(f.heard)
+	if len(f.sequences) > 10_000 { // nobody has so many workers: somebody makes names up
+		clear(f.sequences)
 	}
-	f.heard[digest.Worker] = digest.Sequence
+	f.sequences[digest.Worker] = digest.Sequence
 	f.next.Gap = f.next.Gap || digest.More
 	if f.next.Ended == nil {
 		f.next.Ended = make(map[string]data.Ended)

@@ -18,18 +18,18 @@ type result struct {
 	retried    bool           // it was sent before, and may have been stored
 }
 
-// isUntold says whether the run's end is stored and only its lease is still to be updated.
-func (r result) isUntold() bool { return r.completion == nil && r.ending == nil }
+// isUnrecorded says whether the run's end is stored and only its lease is still to be updated.
+func (r result) isUnrecorded() bool { return r.completion == nil && r.ending == nil }
 
 // result turns what the handler returned into what is to be stored.
 func (r *Run) result(err, cause error) result {
 	var ending *db.Ending
 	if err != nil { // before reports.end: methods of the error and the Backoff are user code, which may still report
-		told := endingOf(err, cause)
+		decided := endingOf(err, cause)
 		if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
-			handled.options.delay(&told, r, err)
+			handled.options.delay(&decided, r, err)
 		}
-		ending = &told
+		ending = &decided
 	}
 	kept := r.reports.end()
 	if err == nil {
@@ -82,7 +82,7 @@ func isFailed(ending *db.Ending) bool {
 	return ending.Outcome == string(jobq.OutcomeFailed) || ending.Outcome == string(jobq.OutcomeTimedOut)
 }
 
-// took is how long the handler ran, as the result says; 0 for a result that isUntold.
+// took is how long the handler ran, as the result says; 0 for a result that isUnrecorded.
 func (r result) took() time.Duration {
 	switch {
 	case r.completion != nil:
@@ -90,7 +90,7 @@ func (r result) took() time.Duration {
 	case r.ending != nil:
 		return r.ending.Ran
 	}
-	return 0 // only the lease was not told
+	return 0 // only the lease is still to be updated
 }
 
 // released is the result of a run that the worker ends because it stops, or because the job has
@@ -108,19 +108,19 @@ func (r *Run) released(started bool) result {
 // error may panic: then the attempt has failed.
 func endingOf(err, cause error) db.Ending {
 	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(textOf(err)), Started: true}
-	told := ending
+	decided := ending
 	if panicked := guard(func() error {
-		tell(&told, err, cause)
+		decide(&decided, err, cause)
 		return nil
 	}); panicked != nil {
 		ending.Error = excerpt.Error(panicked.Error())
 		return ending
 	}
-	return told
+	return decided
 }
 
-// tell sets the outcome and the delay of the ending by the error and the cause.
-func tell(ending *db.Ending, err, cause error) {
+// decide sets the outcome and the delay of the ending by the error and the cause.
+func decide(ending *db.Ending, err, cause error) {
 	var retry *RetryError
 	var snooze *SnoozeError
 	var discard *DiscardError

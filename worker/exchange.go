@@ -27,9 +27,9 @@ const (
 // wants claims to be separate. It returns false when the database could not be used: then the
 // results are kept for the next try, and the caller should wait before it.
 func (q *queue) exchange(ctx context.Context, results []result, count int) bool {
-	told := leasesOf(results)
+	recorded := leasesOf(results)
 	defer func() {
-		q.load.landed(count, told)
+		q.load.roundTripEnded(count, recorded)
 		signal(q.ended)
 	}()
 	if len(results) > 0 && count > 0 && q.load.isSeparate() {
@@ -44,7 +44,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress,
 		HasLimits: settings.HasLimits, SlotsFree: q.load.free(count), HasKeys: settings.HasKeys, EndedKeys: partitionKeys(results),
 	}
-	request.Completions, request.Endings, request.Untold = split(results)
+	request.Completions, request.Endings, request.Unrecorded = split(results)
 	var claim *claim
 	if count > 0 {
 		claim = q.newClaim(count, settings)
@@ -60,10 +60,10 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	took := clock.SinceBoot() - sent
 	if settings.TickerExtends() > 0 {
-		q.worker.keeper.held.Extended(answer.Told, settings, sent)
+		q.worker.keeper.held.Extended(answer.Recorded, settings, sent)
 	}
 	if err == nil || errors.Is(err, db.ErrBusy) {
-		q.load.keepUntold(clock.SinceBoot(), results, answer.Untold)
+		q.load.keepUnrecorded(clock.SinceBoot(), results, answer.Unrecorded)
 	}
 	if errors.Is(err, db.ErrBusy) {
 		results, err = q.load.setAside(clock.SinceBoot(), results, answer.Busy, busyDelay), nil

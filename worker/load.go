@@ -32,11 +32,11 @@ type load struct {
 	movedAt time.Duration // when a job last ended, or jobs came into the buffer
 
 	results []result // that the next round trip takes
-	// telling are the leases that a round trip under way updates. later are the results
+	// recording are the leases that a round trip under way updates. later are the results
 	// of runs of these leases that arrived meanwhile. They wait until that round trip has
 	// ended, because two round trips at once would lock the same row of the lease.
-	later   []result
-	telling map[int64]struct{}
+	later     []result
+	recording map[int64]struct{}
 	// refused are results that the database could not store, mostly because another
 	// session has locked their rows. They are sent again at resendAt.
 	refused  []result
@@ -68,7 +68,7 @@ type load struct {
 }
 
 func newLoad(slots int) load {
-	return load{slots: slots, planner: line.New(), keysNow: true, keysAt: clock.Never, telling: make(map[int64]struct{})}
+	return load{slots: slots, planner: line.New(), keysNow: true, keysAt: clock.Never, recording: make(map[int64]struct{})}
 }
 
 // news notes that there may be new jobs, so that the next round trip claims.
@@ -138,21 +138,21 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 		l.roundTrips++
 		l.claiming += count
 		for _, id := range leasesOf(results) {
-			l.telling[id] = struct{}{}
+			l.recording[id] = struct{}{}
 		}
 	}
 	return results, count
 }
 
-// landed notes that a round trip has ended. count is what take returned for it, and told
-// are the leases whose ends it has stored. Results that waited for these leases can go now.
-func (l *load) landed(count int, told []int64) {
+// roundTripEnded notes that a round trip has ended. count is what take returned for it, and recorded
+// are the leases in which it has recorded ends. Results that waited for these leases can go now.
+func (l *load) roundTripEnded(count int, recorded []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roundTrips--
 	l.claiming -= count
-	for _, id := range told {
-		delete(l.telling, id)
+	for _, id := range recorded {
+		delete(l.recording, id)
 	}
 	later := l.later
 	l.later = nil
@@ -369,7 +369,7 @@ func (l *load) freedLocked(now time.Duration) {
 // addLocked adds a result to those of the next round trip. It adds it to later while a round
 // trip under way updates the same lease.
 func (l *load) addLocked(r result) {
-	if _, ok := l.telling[r.run.row.LeaseToken]; ok {
+	if _, ok := l.recording[r.run.row.LeaseToken]; ok {
 		l.later = append(l.later, r)
 		return
 	}
@@ -393,7 +393,7 @@ func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		if !r.isUntold() && slices.Contains(jobs, r.run.row.ID) {
+		if !r.isUnrecorded() && slices.Contains(jobs, r.run.row.ID) {
 			l.refuseLocked(r, now+delay)
 		} else {
 			others = append(others, r)
@@ -402,16 +402,16 @@ func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay
 	return others
 }
 
-// keepUntold keeps those results that are stored, but whose lease could not be updated because
+// keepUnrecorded keeps those results that are stored, but whose lease could not be updated because
 // another session has locked it. The update of the lease is sent again.
-func (l *load) keepUntold(now time.Duration, results []result, untold []db.Slot) {
-	if len(untold) == 0 {
+func (l *load) keepUnrecorded(now time.Duration, results []result, unrecorded []db.Slot) {
+	if len(unrecorded) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		if slices.Contains(untold, r.run.slot()) {
+		if slices.Contains(unrecorded, r.run.slot()) {
 			l.refuseLocked(result{run: r.run}, now+busyDelay)
 		}
 	}
@@ -459,19 +459,19 @@ func (l *load) stuckAtLocked() time.Duration {
 }
 
 // isIdle says whether the queue has no job in hand and no result to store. An end that is
-// stored, and of which only the lease does not know, does not count: see hasUntold.
+// stored, and of which only the lease does not know, does not count: see hasUnrecorded.
 func (l *load) isIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inHand == 0 && len(l.results) == 0 && l.roundTrips == 0 && !slices.ContainsFunc(l.refused, func(r result) bool { return !r.isUntold() })
+	return l.inHand == 0 && len(l.results) == 0 && l.roundTrips == 0 && !slices.ContainsFunc(l.refused, func(r result) bool { return !r.isUnrecorded() })
 }
 
-// hasUntold says whether there are leases that do not know yet of ends that are stored. If the
+// hasUnrecorded says whether there are leases that do not know yet of ends that are stored. If the
 // worker ends before it has updated them, whoever reaps them sees that these runs have ended.
-func (l *load) hasUntold() bool {
+func (l *load) hasUnrecorded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.refused, result.isUntold)
+	return slices.ContainsFunc(l.refused, result.isUnrecorded)
 }
 
 // wakeTimes are the times at which the queue must wake without an event: look, to claim again,

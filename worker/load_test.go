@@ -57,7 +57,7 @@ func TestClaimWhenAKeyIsDue(t *testing.T) {
 	claims := func(now time.Duration) bool {
 		_, count := l.take(now, true, false)
 		if count > 0 {
-			l.landed(count, nil)
+			l.roundTripEnded(count, nil)
 		}
 		return count > 0
 	}
@@ -142,7 +142,7 @@ func TestClaimsShareTheRoom(t *testing.T) {
 	l.news()
 	_, count = l.take(2, true, false)
 	require.Zero(t, count)
-	l.landed(2, nil)
+	l.roundTripEnded(2, nil)
 	require.True(t, l.hasRoom())
 	_, count = l.take(3, true, false)
 	require.Equal(t, 2, count, "the news are not forgotten")
@@ -161,8 +161,8 @@ func TestOneRoundTripForALease(t *testing.T) {
 	second, _ := l.take(4, false, false)
 	require.Len(t, second, 1)
 	require.EqualValues(t, 901, second[0].run.row.LeaseToken)
-	l.landed(0, leasesOf(second))
-	l.landed(0, leasesOf(first))
+	l.roundTripEnded(0, leasesOf(second))
+	l.roundTripEnded(0, leasesOf(first))
 	rest, _ := l.take(5, false, false)
 	require.Len(t, rest, 1)
 	require.EqualValues(t, 900, rest[0].run.row.LeaseToken)

@@ -125,10 +125,10 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// untoldLooks is how often a queue that drains tries to update leases whose runs have ended and
+// recordTries is how often a queue that drains tries to update leases whose runs have ended and
 // which another session has locked: for about a second. Then it gives up, and the leases are
 // reaped when they expire. Until then, their jobs count against the limit of the queue.
-const untoldLooks = 20
+const recordTries = 20
 
 // run claims jobs and stores results until the context ends. Then it releases the jobs that have
 // not started, and goes on storing until every handler has returned or was abandoned, or until
@@ -147,7 +147,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
 	var backoff db.Backoff
-	looks := 0 // how often it tried to update locked leases since all else was done: see untoldLooks
+	looks := 0 // how often it tried to update locked leases since all else was done: see recordTries
 	for flush.Err() == nil {
 		if ctx.Err() != nil || len(q.buffer) > 0 && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
@@ -157,7 +157,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			switch {
 			case ctx.Err() == nil || !q.load.isIdle():
 				looks = 0
-			case looks == untoldLooks || !q.load.hasUntold():
+			case looks == recordTries || !q.load.hasUnrecorded():
 				return
 			default:
 				looks++

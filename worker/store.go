@@ -15,7 +15,7 @@ import (
 
 // split sorts results in place by job id, the order in which their rows are locked, and runs of
 // one job by token. Then it divides them by what the exchange has to store.
-func split(results []result) (completions []db.Completion, endings []db.Ending, untold []db.Slot) {
+func split(results []result) (completions []db.Completion, endings []db.Ending, unrecorded []db.Slot) {
 	completions = make([]db.Completion, 0, len(results))
 	slices.SortFunc(results, func(a, b result) int {
 		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
@@ -31,10 +31,10 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 		case r.ending != nil:
 			endings = append(endings, *r.ending)
 		default:
-			untold = append(untold, r.run.slot())
+			unrecorded = append(unrecorded, r.run.slot())
 		}
 	}
-	return completions, endings, untold
+	return completions, endings, unrecorded
 }
 
 // account counts and logs each result by whether the database has accepted it. The results must
@@ -56,7 +56,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		later := results[i+1:]
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
-		case r.isUntold(): // it was counted when its end was stored
+		case r.isUnrecorded(): // it was counted when its end was stored
 		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)), // not by what the worker has sent
 			r.run.mayHaveEnded.Load() && !ok:
 			q.accountRefused(r.run)
@@ -98,7 +98,7 @@ func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []res
 			rest = append(rest, r)
 		}
 	}
-	q.load.keepUntold(clock.SinceBoot(), stored, answer.Untold)
+	q.load.keepUnrecorded(clock.SinceBoot(), stored, answer.Unrecorded)
 	q.account(stored, answer)
 	return rest
 }
@@ -148,10 +148,10 @@ func (q *queue) storeOne(ctx context.Context, r result) error {
 	request := db.Exchange{
 		Owner: q.worker.id, Queue: q.name, HasLimits: settings.HasLimits, HasKeys: settings.HasKeys, EndedKeys: partitionKeys([]result{r}),
 	}
-	request.Completions, request.Endings, request.Untold = split([]result{r})
+	request.Completions, request.Endings, request.Unrecorded = split([]result{r})
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err == nil {
-		q.load.keepUntold(clock.SinceBoot(), []result{r}, answer.Untold)
+		q.load.keepUnrecorded(clock.SinceBoot(), []result{r}, answer.Unrecorded)
 		q.account([]result{r}, answer)
 	} else {
 		onRow([]result{r}, answer)

@@ -83,8 +83,8 @@ func (w *Worker) giveBack(ctx context.Context, lease db.LeaseUnansweredRow) {
 	}
 	// While another session has locked the lease, the lease counts the jobs as running. If it
 	// is still locked when the context ends, it counts them until it expires.
-	for backoff := (db.Backoff{}); err == nil && len(answer.Untold) > 0 && backoff.Wait(ctx) == nil; {
-		request.Endings, request.Untold = nil, answer.Untold
+	for backoff := (db.Backoff{}); err == nil && len(answer.Unrecorded) > 0 && backoff.Wait(ctx) == nil; {
+		request.Endings, request.Unrecorded = nil, answer.Unrecorded
 		answer, err = w.schema.Exchange(ctx, w.pool, request)
 	}
 	if err != nil {

@@ -54,7 +54,7 @@ type jobs struct {
 	toAnnounce []int64        // likewise
 	toForget   []int64        // announced, and not waited for any more
 	lookCount  int            // how many were sent
-	heard      bool           // notifications arrive
+	arriving   bool           // notifications arrive
 	open       bool           // some job had not ended, or was new: it is worth while to listen
 }
 
@@ -157,13 +157,13 @@ func (s *jobs) notified(payload string) (some bool) {
 	return some
 }
 
-// setHeard notes whether notifications arrive. When they do anew, all jobs are
+// setArriving notes whether notifications arrive. When they do anew, all jobs are
 // announced, and looked at after that: what has ended before was told to nobody.
-func (s *jobs) setHeard(heard bool, now time.Time) {
+func (s *jobs) setArriving(arriving bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = heard
-	if heard {
+	s.arriving = arriving
+	if arriving {
 		s.announceAllLocked()
 		return
 	}
@@ -237,7 +237,7 @@ func (s *jobs) takeLooks(most int) (ids []int64) {
 func (s *jobs) takeAnnouncements() (ids, forget []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.heard {
+	if !s.arriving {
 		return nil, nil
 	}
 	for len(s.toAnnounce) > 0 && len(ids) < batchMax {
@@ -299,7 +299,7 @@ func (s *jobs) looked(ids []int64, rows []db.EndReadRow, all bool, now time.Time
 // laterLocked sets when the job is looked at again.
 func (s *jobs) laterLocked(j *job, now time.Time) {
 	span := pollMin
-	if s.heard && j.announced {
+	if s.arriving && j.announced {
 		span = j.pollSpan
 		j.pollSpan = min(2*span, pollMax)
 	}

@@ -45,7 +45,7 @@ func TestLooks(t *testing.T) {
 
 	s, _ = newJobs(1500, true)
 	require.Empty(t, s.looks())
-	s.setHeard(true, begun)
+	s.setArriving(true, begun)
 	for _, want := range []int{1000, 500} {
 		ids, _ := s.takeAnnouncements()
 		require.Len(t, ids, want)
@@ -80,7 +80,7 @@ func TestDue(t *testing.T) {
 	s.due(now.Add(pollMin * 8 / 10))
 	require.Empty(t, s.looks())
 
-	s.setHeard(true, now)
+	s.setArriving(true, now)
 	for joined[1].job.isAnnounce || !joined[1].job.announced {
 		ids, _ := s.takeAnnouncements()
 		s.isAnnounced(ids)
@@ -89,7 +89,7 @@ func TestDue(t *testing.T) {
 		s.looked([]int64{1}, nil, true, now)
 		require.InDelta(t, want, joined[1].job.lookAt.Sub(now), float64(want/10))
 	}
-	s.setHeard(false, now)
+	s.setArriving(false, now)
 	require.LessOrEqual(t, joined[1].job.lookAt.Sub(now), pollMin)
 }
 
@@ -98,7 +98,7 @@ func TestDue(t *testing.T) {
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	s, joined := newJobs(3, true)
-	s.setHeard(true, begun)
+	s.setArriving(true, begun)
 	other := s.join(1, true, begun)
 	require.Same(t, joined[1].job, other.job)
 	ids, _ := s.takeAnnouncements()

@@ -100,12 +100,12 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 		},
 		OnHealthy: func(context.Context, *pgx.Conn) error {
 			w.hasListened()
-			s.setHeard(true, time.Now())
+			s.setArriving(true, time.Now())
 			s.signal()
 			return nil
 		},
-		OnEnd:             func(error) { s.setHeard(false, time.Now()) },
-		OnNoNotifications: func() { s.setHeard(false, time.Now()) },
+		OnEnd:             func(error) { s.setArriving(false, time.Now()) },
+		OnNoNotifications: func() { s.setArriving(false, time.Now()) },
 	})
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (f fakeStatements) AwaitEnd(ctx context.Context, _ int64) (bool, error) { r
 
 // newTestSession returns a session without goroutines, as if it listened.
 func newTestSession(queries statements) *session {
-	s := &session{jobs: jobs{byID: make(map[int64]*job), heard: true}, queries: queries, wake: make(chan struct{}, 1), isListening: true, lookIDs: batchMax, lookRows: rowsMax}
+	s := &session{jobs: jobs{byID: make(map[int64]*job), arriving: true}, queries: queries, wake: make(chan struct{}, 1), isListening: true, lookIDs: batchMax, lookRows: rowsMax}
 	s.lookedAt = time.Now()
 	return s
 }

@@ -4,7 +4,7 @@ import "slices"
 
 // isStored says whether a completion has been stored, in this round or before it.
 func (r *round) isStored(c *Completion, ended map[int64]bool) bool {
-	return r.onRow(c) && ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told || r.wasPlain(c.Slot)
+	return r.onRow(c) && ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Recorded || r.wasPlain(c.Slot)
 }
 
 // wasPlain says whether the lease knew before that a run has plainly succeeded.
@@ -42,8 +42,8 @@ func (r *round) answer() Exchanged {
 		}
 	}
 	for id, lease := range r.leases {
-		if lease.Told {
-			answer.Told = append(answer.Told, id)
+		if lease.Recorded {
+			answer.Recorded = append(answer.Recorded, id)
 		}
 	}
 	for _, id := range r.held {
@@ -51,22 +51,22 @@ func (r *round) answer() Exchanged {
 			answer.Busy = append(answer.Busy, id)
 		}
 	}
-	answer.Untold = r.stillUntold(ended)
+	answer.Unrecorded = r.stillUnrecorded(ended)
 	return answer
 }
 
-// stillUntold are the runs that have ended on their own rows, and of which a lease
-// that is the owner's was not told. The second time, each run of such a lease has
+// stillUnrecorded are the runs that have ended on their own rows, and whose end is not
+// recorded in their lease, which is still the owner's. The second time, each run of such a lease has
 // ended, now or before, unless it is held or the lease alone knows of it.
-func (r *round) stillUntold(ended map[int64]bool) (slots []Slot) {
-	candidates := r.untold()
+func (r *round) stillUnrecorded(ended map[int64]bool) (slots []Slot) {
+	candidates := r.unrecorded()
 	for _, at := range r.elsewhere() {
 		if ended[at.ID] || r.again && !slices.Contains(r.held, at.ID) && !r.wasPlain(at) {
 			candidates = append(candidates, at)
 		}
 	}
 	for _, at := range candidates {
-		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
+		if lease := r.leases[at.Token]; lease.Held && !lease.Recorded {
 			slots = append(slots, at)
 		}
 	}

@@ -86,7 +86,7 @@ func TestExchangeWaitsForNoRow(t *testing.T) {
 	require.False(t, db.IsStale(err))
 	require.Equal(t, []int64{3}, answer.Completed)
 	require.Empty(t, answer.Ended)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 	require.ElementsMatch(t, []int64{1, 2}, answer.Busy)
 	require.Len(t, answer.Claimed, 1)
 

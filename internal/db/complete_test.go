@@ -168,7 +168,7 @@ func TestOwnEndsAreAsTheWorkers(t *testing.T) {
 			answer := q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{{Slot: at(own), Outcome: "failed", Error: "late", Started: true}}})
 			require.Empty(t, answer.Ended)
 			require.Empty(t, answer.Busy)
-			require.Empty(t, answer.Untold)
+			require.Empty(t, answer.Unrecorded)
 			require.Zero(t, q.leases())
 			require.JSONEq(t, seen("worker"), seen("own"))
 		})

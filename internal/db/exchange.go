@@ -48,12 +48,12 @@ type Exchange struct {
 	Queue       string // whose jobs they are; needed with HasLimits
 	Completions []Completion
 	Endings     []Ending
-	// Untold are runs whose ends are stored on their own rows and of which the
-	// lease was not told yet: see Exchanged.Untold.
-	Untold []Slot
-	Lease  time.Duration   // which leases get that are told of ends while others of their jobs run; 0 for none
-	Claim  *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
-	Each   bool            // each job that is claimed gets a lease of its own
+	// Unrecorded are runs whose ends are stored on their own rows, and not yet in
+	// their lease: see Exchanged.Unrecorded.
+	Unrecorded []Slot
+	Lease      time.Duration   // which leases get when ends are recorded in them while others of their jobs run; 0 for none
+	Claim      *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
+	Each       bool            // each job that is claimed gets a lease of its own
 	// HasLimits says that the queue has a limit or a rate, which the claim then keeps;
 	// without, it takes nothing from such a queue. SlotsFree are the slots that have no job.
 	HasLimits bool
@@ -85,16 +85,16 @@ type Exchanged struct {
 	Completed []int64
 	Ended     []RunEndRow
 	Busy      []int64 // in another transaction's hands, with ErrBusy
-	// Untold are runs that have ended, and of which somebody kept the lease from
-	// being told. Hand them in again: the lease counts them as running.
-	Untold []Slot
+	// Unrecorded are runs whose ends are stored, and whose lease another session had
+	// locked. Hand them in again: the lease counts them as running.
+	Unrecorded []Slot
 	// OnRow are Completions that may have ended on their own rows the second time,
 	// which has failed. Hand them in again with OnRow: a lease that was locked just
-	// then has not been told, and would count them once more.
-	OnRow   []int64
-	Told    []int64       // leases that were told, and got their time
-	Claimed []JobClaimRow // in any order
-	Keyed   []KeyedJob    // as Claimed, of those with partition keys
+	// then does not know of them, and would count them once more.
+	OnRow    []int64
+	Recorded []int64       // leases in which ends were recorded, and which got their time
+	Claimed  []JobClaimRow // in any order
+	Keyed    []KeyedJob    // as Claimed, of those with partition keys
 	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
 	// HasKeyLimit is false for certain only if the queue's keys have no limit and no rate. KeysWait
 	// is in how long the next throttled key may start a job, 0: none is known.
@@ -140,7 +140,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	}
 	rest := second.answer()
 	answer.Completed, answer.Ended = append(answer.Completed, rest.Completed...), append(answer.Ended, rest.Ended...)
-	answer.Untold, answer.Told = append(answer.Untold, rest.Untold...), append(answer.Told, rest.Told...)
+	answer.Unrecorded, answer.Recorded = append(answer.Unrecorded, rest.Unrecorded...), append(answer.Recorded, rest.Recorded...)
 	if answer.Busy = rest.Busy; len(answer.Busy) > 0 {
 		return answer, ErrBusy
 	}
@@ -185,7 +185,7 @@ func newRound(exchange Exchange) *round {
 	for _, e := range exchange.Endings {
 		note(e.Slot)
 	}
-	for _, at := range exchange.Untold {
+	for _, at := range exchange.Unrecorded {
 		note(at)
 	}
 	return &round{Exchange: exchange, claims: claims, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
@@ -278,7 +278,7 @@ func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 }
 
 // isCurrent says whether a run is of the lease that is asked for under its token.
-// The lease must not be told of another: it has other jobs in the same slots.
+// The end of another must not be recorded in that lease: it has other jobs in the same slots.
 func (r *round) isCurrent(at Slot) bool { return at.ClaimedAt.Equal(r.claims[at.Token]) }
 
 // elsewhere are the runs that end on their own rows in this round, if these are stored.
@@ -296,9 +296,9 @@ func (r *round) elsewhere() (slots []Slot) {
 	return slots
 }
 
-// untold are the runs that have ended on their own rows before.
-func (r *round) untold() (slots []Slot) {
-	for _, at := range r.Untold {
+// unrecorded are the runs that have ended on their own rows before.
+func (r *round) unrecorded() (slots []Slot) {
+	for _, at := range r.Unrecorded {
 		if r.isCurrent(at) {
 			slots = append(slots, at)
 		}
@@ -306,11 +306,11 @@ func (r *round) untold() (slots []Slot) {
 	return slots
 }
 
-// queueLeaseEnd tells the leases what has ended, in the order of their ids.
+// queueLeaseEnd records in the leases what has ended, in the order of their ids.
 func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := LeaseEndParams{Owner: r.Owner, Lease: Interval(r.Lease), Plain: []int16{}} // nil would be null, and no slot is among null
 	tokens := make(map[int64]struct{})
-	for _, at := range append(r.untold(), r.elsewhere()...) {
+	for _, at := range append(r.unrecorded(), r.elsewhere()...) {
 		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)
 		params.ElsewhereJobs = append(params.ElsewhereJobs, at.ID)
 		tokens[at.Token] = struct{}{}
@@ -337,7 +337,7 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseEnd(ctx, params) }).Query(func(rows pgx.Rows) error {
 		var row LeaseEndRow
-		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Told, &row.Held}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Recorded, &row.Held}, func() error {
 			r.leases[row.ID] = row
 			return nil
 		})
@@ -359,7 +359,7 @@ func (p *LeaseEndParams) sum(token int64, completions []*Completion) {
 	}
 }
 
-// queueLook asks which of the completions the leases had been told of before, as
+// queueLook asks which of the completions were recorded in the leases before, as
 // by an exchange whose answer was lost.
 func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	tokens := make(map[int64]struct{})
@@ -445,7 +445,7 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 }
 
 // ends are how many runs have ended.
-func (r *round) ends() int { return len(r.Completions) + len(r.Endings) + len(r.Untold) }
+func (r *round) ends() int { return len(r.Completions) + len(r.Endings) + len(r.Unrecorded) }
 
 // scanClaimed is the generated query's scan, which the generated code offers
 // for a single statement only. It looks at each column's type once and not for

@@ -79,7 +79,7 @@ with e as materialized (
     from f
     where f.plain <> '{}'
 )
-select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
+select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as recorded,
     -- With a limit, and not exists: PostgreSQL 18 would read all of lease into a hash table.
     ((select true from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null limit 1) is not null)::boolean as held
   from f
@@ -104,9 +104,9 @@ type LeaseEndParams struct {
 }
 
 type LeaseEndRow struct {
-	ID   int64
-	Told bool
-	Held bool
+	ID       int64
+	Recorded bool
+	Held     bool
 }
 
 // How runs end. Those that plainly succeed end in their lease (LeaseEnd). All others end
@@ -115,8 +115,8 @@ type LeaseEndRow struct {
 // snapshot and the lock has another place; such a row is not returned, and neither is a locked one.
 // Schema.Exchange asks for these rows once more before it reports them as lost.
 // LeaseEnd stores which jobs of leases have ended. It returns for each lease whether the ends were
-// stored (told), and whether the lease was still the owner's (held). The caller asks again for a lease
-// that was held and not told. A lease of which no job runs any more moves to the history.
+// recorded, and whether the lease was still the owner's (held). The caller asks again for a lease
+// that was held and not recorded. A lease of which no job runs any more moves to the history.
 //
 // For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly succeeded, now by the
 // server's clock. The rows elsewhere_leases, elsewhere_slots, elsewhere_jobs are jobs that have ended
@@ -168,7 +168,7 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndR
 	var items []LeaseEndRow
 	for rows.Next() {
 		var i LeaseEndRow
-		if err := rows.Scan(&i.ID, &i.Told, &i.Held); err != nil {
+		if err := rows.Scan(&i.ID, &i.Recorded, &i.Held); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -355,7 +355,7 @@ with f as materialized (
       join held h on h.id = g.id
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
-), told as (
+), attempt as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output, usage)
     select d.id, clock_timestamp(), d.began_at, d.lease_id, d.outcome::jobq.attempt_outcome,

@@ -122,7 +122,7 @@ func TestReapFreesKeys(t *testing.T) {
 			release := q.lockLeases(job.LeaseToken)
 			answer, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "dead", Queue: "default", Completions: []db.Completion{{Slot: at(job.JobClaimRow), Kind: "k", OnRow: true}}})
 			require.NoError(t, err)
-			require.Len(t, answer.Untold, 1)
+			require.Len(t, answer.Unrecorded, 1)
 			release()
 		}
 	}

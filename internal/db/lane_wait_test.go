@@ -13,8 +13,8 @@ import (
 func (q *queue) toldOf(job db.KeyedJob) {
 	q.Helper()
 	require.Empty(q, q.exchange(db.Exchange{
-		Owner: "w", Queue: "default", EndedKeys: []string{job.PartitionKey}, Untold: []db.Slot{at(job.JobClaimRow)},
-	}).Untold)
+		Owner: "w", Queue: "default", EndedKeys: []string{job.PartitionKey}, Unrecorded: []db.Slot{at(job.JobClaimRow)},
+	}).Unrecorded)
 }
 
 // A job with a key that waits for its parent is in no line of its key, and holds nobody there. When it need not wait any more

@@ -126,7 +126,7 @@ func TestStaleBulkEndIsRefusedAsAWhole(t *testing.T) {
 	answer := l.exchange(db.Exchange{Owner: "a", Completions: l.completions(1, 3, 4)})
 	require.Equal(t, l.ids(1), answer.Completed)
 	require.Empty(t, answer.Busy)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 	require.Equal(t, before, l.everything())
 	require.Equal(t, []string{"completed", "scheduled", "available", "available"}, l.states())
 	require.Equal(t, 1, l.number("select sum(completed) from jobq.stats"))
@@ -279,7 +279,7 @@ func TestLeaseForEachJob(t *testing.T) {
 // An end on its own row is stored although somebody has the lease locked; the
 // lease is told of it later. It is told nothing of an end that was not stored,
 // and a lease that is gone is not asked for again.
-func TestUntoldEnd(t *testing.T) {
+func TestUnrecordedEnd(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	l := leaseOf(setUp(t), 4)
@@ -290,25 +290,25 @@ func TestUntoldEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, l.ids(1, 2), answer.Completed, "the plain one has ended on its own row, then")
 	require.Len(t, answer.Ended, 1)
-	require.ElementsMatch(t, []db.Slot{at(l.jobs[1]), at(l.jobs[2]), at(l.jobs[3])}, answer.Untold)
+	require.ElementsMatch(t, []db.Slot{at(l.jobs[1]), at(l.jobs[2]), at(l.jobs[3])}, answer.Unrecorded)
 	require.Equal(t, []string{"completed", "completed", "scheduled", "running"}, l.states())
-	again := l.exchange(db.Exchange{Owner: "a", Untold: answer.Untold})
-	require.Equal(t, answer.Untold, again.Untold, "still locked")
+	again := l.exchange(db.Exchange{Owner: "a", Unrecorded: answer.Unrecorded})
+	require.Equal(t, answer.Unrecorded, again.Unrecorded, "still locked")
 	release()
 
 	// 4 has not ended: it is not counted, though somebody says so.
-	told := l.exchange(db.Exchange{Owner: "a", Untold: append(answer.Untold, at(l.jobs[4]), at(l.jobs[1]))})
-	require.Empty(t, told.Untold)
+	recorded := l.exchange(db.Exchange{Owner: "a", Unrecorded: append(answer.Unrecorded, at(l.jobs[4]), at(l.jobs[1]))})
+	require.Empty(t, recorded.Unrecorded)
 	require.Equal(t, 1, l.number("select count(*) from jobq.lease where ended_ms = '{-1,-1,-1}'"), "each once")
 	require.Equal(t, 2, l.number("select sum(completed) from jobq.stats"))
 	require.Equal(t, l.ids(4), l.succeed(4))
 	require.Zero(t, l.leases())
-	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: answer.Untold}).Untold)
+	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Unrecorded: answer.Unrecorded}).Unrecorded)
 }
 
 // An end whose row somebody has locked is busy, and the lease is not told of it
 // until it is stored.
-func TestLockedEndIsNotTold(t *testing.T) {
+func TestLockedEndIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 2)
 	release := l.lockRuns(l.jobs[1].ID)
@@ -317,7 +317,7 @@ func TestLockedEndIsNotTold(t *testing.T) {
 	require.ErrorIs(t, err, db.ErrBusy)
 	require.Equal(t, l.ids(2), answer.Completed)
 	require.Equal(t, l.ids(1), answer.Busy)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 	require.Equal(t, 1, l.number("select count(*) from jobq.lease where ended_slots = '{2}'"))
 	release()
 	exchange.Completions = nil
@@ -342,9 +342,9 @@ func TestRepeatedTokenOfTheSameOwner(t *testing.T) {
 		"failed": func(at db.Slot, e *db.Exchange) {
 			e.Endings = append(e.Endings, db.Ending{Slot: at, Outcome: "failed", Started: true})
 		},
-		"untold": func(at db.Slot, e *db.Exchange) { e.Untold = append(e.Untold, at) },
+		"unrecorded": func(at db.Slot, e *db.Exchange) { e.Unrecorded = append(e.Unrecorded, at) },
 		"twofold": func(at db.Slot, e *db.Exchange) {
-			e.Untold = append(e.Untold, at)
+			e.Unrecorded = append(e.Unrecorded, at)
 			e.Endings = append(e.Endings, db.Ending{Slot: at, Outcome: "snoozed"})
 		},
 	} {
@@ -358,20 +358,20 @@ func TestRepeatedTokenOfTheSameOwner(t *testing.T) {
 			require.Equal(t, before, l.everything())
 			require.Empty(t, answer.Completed)
 			require.Empty(t, answer.Ended)
-			require.Empty(t, answer.Untold, "its lease is gone")
+			require.Empty(t, answer.Unrecorded, "its lease is gone")
 
 			together := db.Exchange{Owner: "a", Completions: l.completions(2)}
 			say(stale(l), &together)
 			answer = l.exchange(together)
 			require.Equal(t, l.ids(2), answer.Completed)
-			require.Empty(t, answer.Untold)
+			require.Empty(t, answer.Unrecorded)
 			require.Equal(t, 1, l.number("select count(*) from jobq.lease where ended_slots = '{2}'"))
 
 			release := l.lockLeases(l.id)
 			together.Completions = l.completions(3)
 			together.Completions[0].OnRow = true
 			say(stale(l), &together)
-			require.Equal(t, []db.Slot{at(l.jobs[3])}, l.exchange(together).Untold)
+			require.Equal(t, []db.Slot{at(l.jobs[3])}, l.exchange(together).Unrecorded)
 			release()
 			require.Equal(t, "running", l.state(1))
 			require.Equal(t, l.ids(1), l.succeed(1))

@@ -124,7 +124,7 @@ func TestEndMeetsACancel(t *testing.T) {
 		}
 	}, func() { l.exec("select jobq.cancel($1)", l.jobs[1].ID) })
 	require.Equal(t, []db.RunEndRow{{ID: l.jobs[1].ID, State: "cancelled"}}, answer.Ended)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 	require.Equal(t, 1, l.number("select count(*) from jobq.attempt"))
 	require.Equal(t, 1, l.number("select sum(cancelled) from jobq.stats"))
 	require.Equal(t, 1, l.number("select count(*) from jobq.lease where ended_slots = array[$1::smallint]", l.jobs[1].Slot))
@@ -143,7 +143,7 @@ func TestEndMeetsAnExtension(t *testing.T) {
 		}
 	}, func() { require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), 2*time.Hour)) })
 	require.Equal(t, l.ids(1), answer.Completed)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 	require.Equal(t, 1, l.number("select sum(completed) from jobq.stats"))
 	require.Equal(t, 1, l.number("select count(*) from jobq.lease where cardinality(ended_slots) = 1 and expires_at > now() + interval '90 minutes'"))
 }

@@ -39,14 +39,14 @@ func TestRetryBesideTheFirstTry(t *testing.T) {
 			require.ErrorIs(t, err, db.ErrBusy)
 			require.Equal(t, l.ids(1, 2), answer.Busy)
 			require.Equal(t, l.ids(3), answer.Completed, "on its own row, since it was not sent before")
-			require.Equal(t, []db.Slot{at(l.jobs[3])}, answer.Untold)
+			require.Equal(t, []db.Slot{at(l.jobs[3])}, answer.Unrecorded)
 			if commits {
 				require.NoError(t, tx.Commit(ctx))
 			} else {
 				require.NoError(t, tx.Rollback(ctx))
 			}
 			require.Equal(t, l.ids(1, 2), l.exchange(db.Exchange{Owner: "a", Completions: l.retried(1, 2)}).Completed)
-			require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: answer.Untold}).Untold)
+			require.Empty(t, l.exchange(db.Exchange{Owner: "a", Unrecorded: answer.Unrecorded}).Unrecorded)
 			require.Equal(t, l.ids(4), l.succeed(4))
 			require.Zero(t, l.leases())
 			require.Equal(t, 1, l.number("select count(*) from jobq.run where state is not null"), "3 alone")
@@ -126,7 +126,7 @@ func TestRetryOfWhatWasStoredInPart(t *testing.T) {
 // An end on its own row is told to the lease later also when the answer that said
 // so was lost: it is stored, so the retry finds nothing that it could end, and
 // the lease is locked still.
-func TestUntoldEndAfterALostAnswer(t *testing.T) {
+func TestUnrecordedEndAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 5)
 	exchange := db.Exchange{Owner: "a", Completions: l.completions(1, 2), Endings: []db.Ending{
@@ -136,7 +136,7 @@ func TestUntoldEndAfterALostAnswer(t *testing.T) {
 	exchange.Completions[0].OnRow = true
 	stored := []db.Slot{at(l.jobs[1]), at(l.jobs[2]), at(l.jobs[3]), at(l.jobs[4])}
 	release := l.lockLeases(l.id)
-	require.ElementsMatch(t, stored, l.exchange(exchange).Untold, "2 as well, since the lease did not take it")
+	require.ElementsMatch(t, stored, l.exchange(exchange).Unrecorded, "2 as well, since the lease did not take it")
 	before := l.everything()
 	for i := range exchange.Completions {
 		exchange.Completions[i].Retried = true
@@ -146,15 +146,15 @@ func TestUntoldEndAfterALostAnswer(t *testing.T) {
 	require.Equal(t, before, l.everything())
 	require.ElementsMatch(t, l.ids(1, 2), again.Completed)
 	require.Empty(t, again.Ended)
-	require.ElementsMatch(t, stored, again.Untold)
+	require.ElementsMatch(t, stored, again.Unrecorded)
 	release()
-	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: again.Untold}).Untold)
+	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Unrecorded: again.Unrecorded}).Unrecorded)
 	require.Equal(t, l.ids(5), l.succeed(5))
 	require.Zero(t, l.leases(), "none of them is waited for")
 }
 
 // What is busy has not ended: the lease is not to be told of it.
-func TestBusyEndIsNotUntold(t *testing.T) {
+func TestBusyEndIsNotUnrecorded(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 2)
 	defer l.lock(l.jobs[1].ID)()
@@ -163,7 +163,7 @@ func TestBusyEndIsNotUntold(t *testing.T) {
 	})
 	require.ErrorIs(t, err, db.ErrBusy)
 	require.Equal(t, l.ids(1), answer.Busy)
-	require.Equal(t, []db.Slot{at(l.jobs[2])}, answer.Untold)
+	require.Equal(t, []db.Slot{at(l.jobs[2])}, answer.Unrecorded)
 }
 
 // losing is a connection that loses the answer to the second round trip, which
@@ -216,7 +216,7 @@ func TestTwoRunsOfOneJobInOneExchange(t *testing.T) {
 	answer := l.exchange(db.Exchange{Owner: "a", Completions: l.completions(1), Endings: []db.Ending{{Slot: at(again), Outcome: "snoozed", Started: true}}})
 	require.Empty(t, answer.Completed)
 	require.Len(t, answer.Ended, 1)
-	require.Empty(t, answer.Untold)
+	require.Empty(t, answer.Unrecorded)
 }
 
 // A run that has completed before, as in its handler's own transaction, comes

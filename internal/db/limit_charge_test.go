@@ -36,7 +36,7 @@ func TestExtendedLeasesAreNoStarts(t *testing.T) {
 		release := q.lockRuns(held.ID)
 		answer, err := q.schema.Exchange(context.Background(), q.pool, exchange)
 		require.ErrorIs(t, err, db.ErrBusy)
-		require.Contains(t, answer.Told, held.LeaseToken, "it is extended")
+		require.Contains(t, answer.Recorded, held.LeaseToken, "it is extended")
 		require.Empty(t, answer.Claimed)
 		require.Empty(t, q.exchange(limited("b", 2)).Claimed, "claims: %t", claims)
 		release()

@@ -25,7 +25,7 @@ func (q *queue) completes(completions ...db.Completion) {
 	q.Helper()
 	answer := q.exchange(db.Exchange{Owner: "a", Completions: completions})
 	require.Len(q, answer.Completed, len(completions))
-	require.Empty(q, answer.Untold)
+	require.Empty(q, answer.Unrecorded)
 }
 
 // age moves all claims into the past by so many days, ends included, and the

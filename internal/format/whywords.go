@@ -203,8 +203,8 @@ func nextInLine(f monitor.ReasonFacts) string {
 		place = "it is next in line"
 	}
 	switch {
-	case f.WorkersUntold > 0:
-		return fmt.Sprintf("%s; whether workers have room is not known: an earlier version of jobq, which %s of them have, tells nothing of the slots that kinds have of their own", place, Number(f.WorkersUntold))
+	case f.WorkersUnknown > 0:
+		return fmt.Sprintf("%s; whether workers have room is not known: an earlier version of jobq, which %s of them have, tells nothing of the slots that kinds have of their own", place, Number(f.WorkersUnknown))
 	case isNext:
 		return place + ", and workers have room: one takes it when it next looks"
 	}

@@ -25,10 +25,10 @@ const (
 	progressOldToken   = "progress-old-token"
 	checkpointOldToken = "checkpoint-old-token"
 	// Faults of leases that hold many jobs.
-	lostLeaseTold = "bulk-end-of-lost-lease" // not refused
-	untoldUnasked = "told-before-stored"     // an end on its own row, which somebody has kept from being stored
-	closeLocked   = "close-with-locked-run"  // a lease of which somebody keeps a job from being reaped
-	endTwice      = "end-counted-twice"      // what was stored, and the answer lost
+	lostLeaseEnds   = "bulk-end-of-lost-lease" // not refused
+	recordedUnasked = "recorded-before-stored" // an end on its own row, which somebody has kept from being stored
+	closeLocked     = "close-with-locked-run"  // a lease of which somebody keeps a job from being reaped
+	endTwice        = "end-counted-twice"      // what was stored, and the answer lost
 	// Faults of the janitor that a session by itself does not show.
 	promoteUnbounded = "promote-unbounded"
 	rescueNeedsLock  = "rescue-needs-lock"
@@ -39,14 +39,14 @@ const (
 	limitNotCounted   = "limit-not-counted"   // a claim takes what it likes
 	keyNotCounted     = "key-not-counted"     // a claim forgets what a partition key holds
 	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
-	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
+	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not charged
 	keyRateForgotten  = "key-rate-forgotten"  // a claim forgets what a partition key has used of its rate
 	// A program's own end is stored whatever token it has: the lab changes the function.
 	ownUnfenced = "own-end-without-token"
 	// Faults of jobs that wait for others, also in functions that the lab changes.
 	newParentOnce    = "new-parent-looked-at-once" // one that ends at that moment is missed
 	firstParentFrees = "first-parent-frees"        // and not the last one
-	awaitUntold      = "await-not-told"            // a job that begins to await others tells nobody
+	awaitUnannounced = "await-not-announced"       // a job that begins to await others tells nobody
 	// Of a key whose jobs run in order, another one is taken for the next, likewise.
 	headForgotten = "head-forgotten"
 	retryPassed   = "retry-passed"
@@ -125,7 +125,7 @@ var changes = map[string][]change{
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
 	sweepForgotten:       nil,
-	awaitUntold:          nil,
+	awaitUnannounced:     nil,
 	headForgotten:        nil,
 	retryPassed:          nil,
 	rescueNeedsLock:      nil,
@@ -148,8 +148,8 @@ var changes = map[string][]change{
 		{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"},
 		{"RunCheckpoint", "l.owner = $4 and l.claimed_at = $5", "l.owner = $4 and $5::timestamptz is not null"},
 	},
-	lostLeaseTold:     {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
-	untoldUnasked:     {{"LeaseEnd", elsewhereOver, elsewhereAll}},
+	lostLeaseEnds:     {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
+	recordedUnasked:   {{"LeaseEnd", elsewhereOver, elsewhereAll}},
 	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
 	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
 	keyNotCounted:     {{"QueueAdmit", admitCall, admittedForgetful}},

@@ -147,11 +147,11 @@ func durationIn(line []byte, member string, text *string) (*time.Duration, error
 	return &duration, nil
 }
 
-// ReadLines calls hear for each line that is not blank, without its end, until
+// ReadLines calls handle for each line that is not blank, without its end, until
 // the stream ends. A line that is too long is complained about as soon as it is
 // too long, since its end may never come, and skipped as a whole. The number is
-// the line's, from 1. The line is hear's only until it returns.
-func ReadLines(stream io.Reader, hear func(number int, line []byte), complain func(number int, err error)) {
+// the line's, from 1. handle may use the line only until it returns.
+func ReadLines(stream io.Reader, handle func(number int, line []byte), complain func(number int, err error)) {
 	reader := bufio.NewReaderSize(stream, 4<<10)
 	var line []byte
 	tooLong := false
@@ -168,7 +168,7 @@ func ReadLines(stream io.Reader, hear func(number int, line []byte), complain fu
 			continue
 		}
 		if !tooLong && len(bytes.TrimSpace(line)) > 0 {
-			hear(number, bytes.TrimSpace(line))
+			handle(number, bytes.TrimSpace(line))
 		}
 		line, tooLong = line[:0], false
 		number++
@@ -180,7 +180,7 @@ func ReadLines(stream io.Reader, hear func(number int, line []byte), complain fu
 
 // readMessages reads the control channel until the program and all that it
 // started are gone. Either function may be nil.
-func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
+func readMessages(stream io.Reader, handle func(Message), complain func(error)) {
 	if complain == nil {
 		complain = func(error) {}
 	}
@@ -190,8 +190,8 @@ func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
 		switch {
 		case err != nil:
 			badLine(number, err)
-		case hear != nil:
-			hear(message)
+		case handle != nil:
+			handle(message)
 		}
 	}, badLine)
 }

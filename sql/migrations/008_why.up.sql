@@ -355,7 +355,7 @@ declare
   able bigint;
   helpless bigint;
   room bigint; -- workers that have a free slot for the job
-  untold bigint; -- workers of an earlier version, which do not tell whether the kind has slots of its own
+  earlier bigint; -- workers of an earlier version, which do not tell whether the kind has slots of its own
   kind_apart boolean; -- it has, in every worker that could claim the job
   oldest_lease bigint; -- of those in the slots that the job could have
   facts_of_workers jsonb;
@@ -434,7 +434,7 @@ begin
         'worker', (select l.id from lively l where l.has_kind and l.trouble is not null order by l.id limit 1),
         'slots', (select sum(a.slots) from able_ones a),
         'held', (select sum(a.held) from able_ones a))
-    into live, able, helpless, room, untold, kind_apart, oldest_lease, facts_of_workers;
+    into live, able, helpless, room, earlier, kind_apart, oldest_lease, facts_of_workers;
   case
     when live = 0 then
       found_one := true;
@@ -503,14 +503,14 @@ begin
   if found_one then
     return;
   end if;
-  if room = 0 and untold = 0 then
+  if room = 0 and earlier = 0 then
     return query select case when kind_apart then 'kind_full' else 'workers_full' end,
       jsonb_build_object('queue', job_queue, 'kind', case when kind_apart then job_kind end, 'workers', able - helpless,
           'slots', facts_of_workers -> 'slots', 'held', facts_of_workers -> 'held')
         || place || jobq.why_oldest(oldest_lease);
   elsif not limited then
     return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless,
-      'workers_untold', case when room = 0 then untold end) || place;
+      'workers_unknown', case when room = 0 then earlier end) || place;
   end if;
 end $$;
 

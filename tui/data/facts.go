@@ -29,14 +29,14 @@ type Facts struct {
 	// Schedules are in the order of their names.
 	Schedules []monitor.Schedule
 
-	// Live says that workers are heard, and WhyNotLive why not, if that is known.
+	// Live says that events of workers arrive, and WhyNotLive why not, if that is known.
 	Live       bool
 	WhyNotLive string
 
-	byQueue map[string][]monitor.Minute // the Minutes of each queue: each row of a list asks for those of one
-	heard   []monitor.Minute            // what workers have said to have completed since Minutes came
-	failed  map[string]int64            // by queue, of late
-	failing []string                    // the queues with such failures, the most first
+	byQueue  map[string][]monitor.Minute // the Minutes of each queue: each row of a list asks for those of one
+	reported []monitor.Minute            // what workers have said to have completed since Minutes came
+	failed   map[string]int64            // by queue, of late
+	failing  []string                    // the queues with such failures, the most first
 
 	at  [PanelEnd]time.Time // of the last good answer
 	err [PanelEnd]error     // of the last answer
@@ -99,18 +99,18 @@ func (f *Facts) Take(answer Answer) {
 func (f *Facts) Heard(feed Feed) {
 	minute := f.now().Truncate(time.Minute)
 	for queue, count := range feed.Ended {
-		at := slices.IndexFunc(f.heard, func(s monitor.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
+		at := slices.IndexFunc(f.reported, func(s monitor.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
 		if at < 0 {
-			f.heard = append(f.heard, monitor.Minute{At: minute, QueueStats: monitor.QueueStats{Queue: queue}})
-			at = len(f.heard) - 1
+			f.reported = append(f.reported, monitor.Minute{At: minute, QueueStats: monitor.QueueStats{Queue: queue}})
+			at = len(f.reported) - 1
 		}
-		f.heard[at].Completed += count.Completed
+		f.reported[at].Completed += count.Completed
 	}
 }
 
-// setMinutes stores the minutes, in which all that was heard before is counted.
+// setMinutes stores the minutes, in which all that was reported before is counted.
 func (f *Facts) setMinutes(minutes []monitor.Minute) {
-	f.Minutes, f.heard = minutes, nil
+	f.Minutes, f.reported = minutes, nil
 	f.byQueue = map[string][]monitor.Minute{}
 	for _, minute := range minutes {
 		f.byQueue[minute.Queue] = append(f.byQueue[minute.Queue], minute)
@@ -135,7 +135,7 @@ func (f *Facts) counted(queue string) iter.Seq[monitor.Minute] {
 				return
 			}
 		}
-		for _, minute := range f.heard {
+		for _, minute := range f.reported {
 			if (queue == "" || minute.Queue == queue) && !yield(minute) {
 				return
 			}

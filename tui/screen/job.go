@@ -79,7 +79,7 @@ func (s *JobPage) Update(msg tea.Msg) tea.Msg {
 		s.take(msg)
 	case data.Feed:
 		for _, event := range msg.Events {
-			if s.story.hear(event, msg.At) {
+			if s.story.apply(event, msg.At) {
 				s.asked++
 			}
 		}

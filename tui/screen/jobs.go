@@ -128,7 +128,7 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 				event.Patch(s.rows[at], s.Paint.Now())
 				s.notice(s.rows[at], s.Paint.Now())
 			}
-			if s.story.hear(event, msg.At) {
+			if s.story.apply(event, msg.At) {
 				s.recorded++
 			}
 		}

@@ -79,9 +79,9 @@ func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.Outp
 // of says whether it is known, and of this job.
 func (s Story) of(id int64) bool { return s.job != nil && s.job.ID == id }
 
-// hear changes the job as a worker says, and says whether a run of it has ended:
+// apply changes the job as a worker says, and says whether a run of it has ended:
 // then the database has a record to ask for.
-func (s Story) hear(event data.Event, now time.Time) (ended bool) {
+func (s Story) apply(event data.Event, now time.Time) (ended bool) {
 	if !s.of(event.ID) {
 		return false
 	}

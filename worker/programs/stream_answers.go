@@ -9,8 +9,8 @@ import (
 	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
 )
 
-// heard takes a line of standard output.
-func (s *streamProcess) heard(line []byte) {
+// readLine takes a line of standard output.
+func (s *streamProcess) readLine(line []byte) {
 	reply, err := subproc.ParseReply(line)
 	if err != nil {
 		s.unreadable(err)
@@ -36,7 +36,7 @@ func (s *streamProcess) heard(line []byte) {
 	if broken {
 		return
 	}
-	s.hear(reply.Message)
+	s.handleMessage(reply.Message)
 	if reply.Ends() {
 		s.finish(reply)
 	}
@@ -73,8 +73,8 @@ func (s *streamProcess) breakLocked(reason error) {
 	s.kill()
 }
 
-// hear takes a message about the job.
-func (s *streamProcess) hear(message subproc.Message) {
+// handleMessage takes a message about the job.
+func (s *streamProcess) handleMessage(message subproc.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.job != nil {

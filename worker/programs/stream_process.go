@@ -64,7 +64,7 @@ func newStreamProcess() *streamProcess {
 func (s *streamProcess) talk(program subproc.Conversation) {
 	s.program = program
 	close(s.ready)
-	subproc.ReadLines(program.Stdout, func(_ int, line []byte) { s.heard(line) }, func(_ int, err error) { s.unreadable(err) })
+	subproc.ReadLines(program.Stdout, func(_ int, line []byte) { s.readLine(line) }, func(_ int, err error) { s.unreadable(err) })
 	s.mu.Lock()
 	s.silent = true
 	s.mu.Unlock()
