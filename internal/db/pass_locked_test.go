@@ -99,6 +99,7 @@ func TestClaimTriesNoLockedRow(t *testing.T) {
 			var locker, claim pgx.Tx
 			if !test.after {
 				locker = q.begin(pgx.ReadCommitted, lock)
+				q.exec("select pg_current_xact_id()") // one that is younger has ended: the snapshot lists the locker
 			}
 			claim = q.begin(pgx.RepeatableRead, fmt.Sprintf("prepare %s as %s", name, q.schema.SQL(sql)))
 			_, err := claim.Exec(ctx, "select from jobq.pending limit 1")
