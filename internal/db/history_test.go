@@ -61,8 +61,7 @@ func TestWhyInALongLine(t *testing.T) {
 	}
 	for _, statistics := range []string{"absent", "fresh"} {
 		for _, id := range []int{1, length / 2, length} {
-			buffers := explainBuffers(t, conn, "select * from jobq.why($1)", id)
-			buffers = min(buffers, explainBuffers(t, conn, "select * from jobq.why($1)", id)) // at first, catalogs
+			buffers := fewestBuffers(buffersMax, func() int { return explainBuffers(t, conn, "select * from jobq.why($1)", id) })
 			t.Logf("statistics %s, job %d: %d buffers", statistics, id, buffers)
 			require.LessOrEqual(t, buffers, buffersMax, "statistics %s, job %d", statistics, id)
 		}
@@ -80,8 +79,7 @@ func TestWhyBehindManyHints(t *testing.T) {
 	q.exec("insert into jobq.lane_hint (queue, key) select 'q', 'key ' || i % 100 from generate_series(1, 200000) i")
 	q.exec("insert into jobq.pending (id, kind, queue, partition_key) overriding system value values (1, 'k', 'q', 'last')")
 	for _, statistics := range []string{"absent", "fresh"} {
-		_ = explainBuffers(t, q.pool, "select * from jobq.why(1)") // catalogs
-		buffers := explainBuffers(t, q.pool, "select * from jobq.why(1)")
+		buffers := fewestBuffers(600, func() int { return explainBuffers(t, q.pool, "select * from jobq.why(1)") })
 		t.Logf("statistics %s: %d buffers", statistics, buffers)
 		require.LessOrEqual(t, buffers, 600, "statistics %s", statistics)
 		q.exec("analyze jobq.lane_hint")
@@ -131,17 +129,29 @@ func explainBuffers(t *testing.T, conn db.DBTX, statement string, args ...any) i
 	return top.Hit + top.Read + top.Temporary
 }
 
-// run explains the case, and undoes it. What is too much is looked at a second time,
-// and that counts: autovacuum may have told the session just before to read the
-// catalog of all partitions anew, which is some thousand buffers, once.
+// looksMax is how often a statement that looks at too many buffers is tried. Whenever autovacuum ends with a
+// table, sessions read the catalog of all partitions anew: some thousand buffers more. On a busy machine that
+// was seen twice in a row.
+const looksMax = 6
+
+// fewestBuffers calls explain until it says no more than limit, looksMax times at most, and returns the fewest buffers.
+func fewestBuffers(limit int, explain func() int) int {
+	buffers := explain()
+	for look := 1; buffers > limit && look < looksMax; look++ {
+		buffers = min(buffers, explain())
+	}
+	return buffers
+}
+
+// run explains the case, and undoes it.
 func (c historyCase) run(t *testing.T, conn *pgxpool.Conn, index int, mode string) {
 	t.Helper()
-	buffers, plan := c.explain(t, conn, index, mode)
-	if buffers > c.buffers {
-		t.Logf("%s: %d buffers at first", c.name, buffers)
+	var plan []string
+	buffers := fewestBuffers(c.buffers, func() (buffers int) {
 		buffers, plan = c.explain(t, conn, index, mode)
-	}
-	t.Logf("%s: %d buffers", c.name, buffers)
+		t.Logf("%s: %d buffers", c.name, buffers)
+		return buffers
+	})
 	if buffers > c.buffers {
 		t.Errorf("%s looks at %d buffers, not %d at most:\n%s", c.name, buffers, c.buffers, strings.Join(plan, "\n"))
 	}
