@@ -202,7 +202,7 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, notifiedFunc func(epoch float64)) slee
 			cancel()
 			switch {
 			case err == nil:
-				if due, isDue := j.handle(notification, notifiedFunc); isDue && due < wakeEpoch {
+				if due, isDue := j.handleNotification(notification, notifiedFunc); isDue && due < wakeEpoch {
 					return nil
 				}
 			case ctx.Err() != nil || !pgconn.Timeout(err):
@@ -219,9 +219,9 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, notifiedFunc func(epoch float64)) slee
 	}
 }
 
-// handle handles a notification. If it is of a job, it returns when the job is due, in seconds since
+// handleNotification handles a notification. If it is of a job, it returns when the job is due, in seconds since
 // 1970, and true.
-func (j *Janitor) handle(notification *pgconn.Notification, notifiedFunc func(epoch float64)) (due float64, isDue bool) {
+func (j *Janitor) handleNotification(notification *pgconn.Notification, notifiedFunc func(epoch float64)) (due float64, isDue bool) {
 	if notification.Channel == db.Channel(j.schema.Name(), db.TopicSchedule) {
 		j.ticker.changed()
 		return 0, false
@@ -244,6 +244,6 @@ func (j *Janitor) readBuffered(conn *pgx.Conn, notifiedFunc func(epoch float64))
 		if err != nil {
 			return
 		}
-		j.handle(notification, notifiedFunc)
+		j.handleNotification(notification, notifiedFunc)
 	}
 }

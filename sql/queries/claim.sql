@@ -28,12 +28,12 @@
 --
 -- With pass_locked it does not try to lock a row that another transaction seems to have locked: one
 -- whose xmax, the last transaction that locked, changed or deleted it, had not ended when the
--- statement began. To try costs an entry for the row in the server's table of locks, and a request for
--- the lock of that transaction. All who try rows of one claim ask for the same lock, and wait for each
--- other there: eight workers on 16 cores spent half of their time so, and ran half as many jobs
--- (docs/decisions/0030-passing-locked-rows.md). An xmax can also be the number of a multixact, which
--- is no transaction's and may seem to be one. So claims of the whole line, and those that begin with
--- aged priorities, try all rows.
+-- statement began. To try such a row costs an entry for it in the server's table of locks, and a request
+-- for the lock of that transaction. All claims that meet rows of one transaction request the same lock,
+-- and wait for each other: without this, eight workers on 16 cores waited half of the time, and ran half
+-- as many jobs (docs/decisions/0030-passing-locked-rows.md). An xmax can also be the number of a
+-- multixact, which may look like a transaction that runs. So claims of the whole line, and those that
+-- begin with aged priorities, try all rows.
 --
 -- It takes nothing from a queue with a limit or a rate, unless admitted says that queue_admit came
 -- before in the same transaction. Then it takes as many jobs as that has said.
