@@ -30,7 +30,7 @@ grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, 
 grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, partition_key)
   on jobq.pending to jobq_producer, jobq_worker, jobq_admin;
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
-grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
+grant select on sequence jobq.waiting_seq to jobq_producer, jobq_worker; -- is somebody to be woken?
 grant execute on function
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
@@ -72,7 +72,8 @@ grant execute on function
 grant execute on function jobq.line_heads, jobq.key_held to jobq_worker; -- it lists queues, to compare its file with them
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
-grant execute on function jobq.wake to jobq_worker, jobq_admin;
+grant execute on function jobq.wake, jobq.worker_is_waiting to jobq_worker, jobq_admin;
+grant execute on function jobq.wait_announce to jobq_worker;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
 -- changes no settings and leaves no trace of people: neither audit nor pause.
@@ -92,7 +93,7 @@ grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, err
 grant select, insert, update, delete on jobq.schedule_tick to jobq_worker;
 grant execute on function jobq.schedule_fire to jobq_worker;
 grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
-grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
+grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq to jobq_worker;
 grant select on sequence jobq.dependency_seq to jobq_worker, jobq_admin; -- does anybody wait for what ends?
 grant execute on function jobq.parents_ended, jobq.look_soon, jobq.job_exists to jobq_worker, jobq_admin;
 grant execute on function jobq.parents, jobq.graph to jobq_worker, jobq_viewer, jobq_admin;

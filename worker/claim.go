@@ -44,6 +44,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer))
 	now, admission := clock.SinceBoot(), answer.Admission
+	c.queue.load.claimed(now, len(answer.Claimed)+len(answer.Keyed), took)
 	if admission.Blocked != db.BlockedByNothing {
 		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // with fewer, the limits left room and there was no job for it
 			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)

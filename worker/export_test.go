@@ -41,15 +41,27 @@ func LookForAgedEvery(w *Worker, every time.Duration) { w.agedLookEvery = every 
 // IsUnnotified says whether a worker knows that no notifications arrive; and if so,
 // makes its next announcement that it waits, if any, be made at once.
 func IsUnnotified(w *Worker) bool {
-	w.announcer.Forget()
+	for _, q := range w.queues {
+		q.announcer.Forget()
+	}
 	return w.unnotified.Load()
 }
 
-// ShortenAnnouncements sets how long an announcement holds that the worker waits
+// ShortenAnnouncements sets how long an announcement holds at most that the worker waits
 // for jobs, in whole seconds.
-func ShortenAnnouncements(w *Worker, holds time.Duration) {
-	w.announcer.Holds = holds
+func ShortenAnnouncements(w *Worker, holdsMax time.Duration) {
+	for _, q := range w.queues {
+		q.announcer.HoldsMax = holdsMax
+	}
 }
+
+// ClaimByClockFrom sets from how many jobs per second on a worker's queue default claims by the clock.
+func ClaimByClockFrom(w *Worker, perSecond float64) {
+	w.queues["default"].load.planner.ByClockFrom = perSecond
+}
+
+// ClaimsByClock says whether a worker's queue default claims by the clock.
+func ClaimsByClock(w *Worker) bool { return w.queues["default"].load.claimsByClock() }
 
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
@@ -93,6 +105,9 @@ func PutOffWholeLine(w *Worker) bool {
 	}
 	return claim.IsWhole()
 }
+
+// IsAtRest says whether a worker's queue default neither does anything nor is going to without news.
+func IsAtRest(w *Worker) bool { return w.queues["default"].load.isAtRest() }
 
 // isAtRest says whether nothing is under way, and nothing is going to be without
 // news.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/listen"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
@@ -36,7 +37,9 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		OnEnd:             func(error) { w.present.Store(false) },
 		OnNoNotifications: func() { w.unnotified.Store(true) },
 		OnConnect: func() { // notifications that were sent before this connection are lost
-			w.announcer.Forget()
+			for _, q := range w.queues {
+				q.announcer.Forget()
+			}
 			w.wakeQueues()
 			w.keeper.wakeAll()
 		},
@@ -83,10 +86,12 @@ func (w *Worker) receiveNew(payload string, returned bool) {
 	if !ok {
 		return
 	}
-	delay := w.spreader.Delay(q.idleWorkers.Load())
+	delay, now := w.spreader.Delay(q.idleWorkers.Load()), clock.SinceBoot()
 	for _, each := range q.all() {
 		if returned {
 			each.load.returned()
+		} else {
+			each.load.notified(now)
 		}
 		each.notifications.Received(notification, delay, each.load.needsNoDelay())
 	}

@@ -88,6 +88,21 @@ func (l *load) keyNewsLocked() {
 	l.keyNews++
 }
 
+// notified notes that a notification of new jobs has come.
+func (l *load) notified(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.Notified(now)
+}
+
+// claimsByClock says whether the queue claims by the clock, because jobs come fast, and so needs no
+// notifications.
+func (l *load) claimsByClock() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner.ClaimsByClock()
+}
+
 // returned notes that jobs may have returned to their old places in the line, so that the
 // next claim looks at the whole line.
 func (l *load) returned() {
@@ -202,6 +217,13 @@ func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 		keys.news = l.keyNews
 	}
 	return !l.hasKeys || l.planner.ShouldClaim(now), keys
+}
+
+// claimed records how many jobs a claim has got, with and without keys, and how long it took.
+func (l *load) claimed(now time.Duration, jobs int, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.Claimed(now, jobs, took)
 }
 
 // keysAnswered records which jobs with partition keys a claim has found. A pass that began

@@ -36,11 +36,9 @@ type queue struct {
 	kinds  []string // the kinds that it claims; set before run
 	ofKind []*queue // the queues of the same name for kinds that have slots of their own; set before run
 	load   load
-	// settings and idleWorkers are what the last heartbeat has read. All queues of the
-	// same name share them.
-	settings      *leases.QueueSettings
-	idleWorkers   *atomic.Int64 // workers that had free slots for jobs of this queue
+	shared
 	notifications *waking.Notifications
+	keysLookAt    time.Duration // of run's goroutine
 
 	buffer chan *Run     // claimed, not yet started
 	wake   chan struct{} // there may be work
@@ -48,13 +46,25 @@ type queue struct {
 	many   chan struct{} // there are so many results that assist should make a second round trip
 }
 
-func newQueue(w *Worker, name string, slots int, settings *leases.QueueSettings, idleWorkers *atomic.Int64) *queue {
+// shared is what the queues of the same name in one worker have in common.
+type shared struct {
+	// settings and idleWorkers are what the last heartbeat has read.
+	settings    *leases.QueueSettings
+	idleWorkers *atomic.Int64 // workers that had free slots for jobs of the queue
+	announcer   *waking.Announcer
+}
+
+func newShared(name string, pollInterval time.Duration) shared {
+	return shared{new(leases.QueueSettings), new(atomic.Int64), &waking.Announcer{Queue: name, RecheckMax: pollInterval}}
+}
+
+func newQueue(w *Worker, name string, slots int, shared shared) *queue {
 	q := &queue{
-		worker: w, name: name, load: newLoad(slots), settings: settings, idleWorkers: idleWorkers,
+		worker: w, name: name, load: newLoad(slots), shared: shared,
 		buffer: make(chan *Run, slots+line.AheadMax),
 		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
 	}
-	q.notifications = w.spreader.Notifications(name, idleWorkers, func() { signal(q.wake) })
+	q.notifications = w.spreader.Notifications(name, q.idleWorkers, func() { signal(q.wake) })
 	return q
 }
 
@@ -69,7 +79,7 @@ func (q *queue) setKinds(kinds []string) {
 // behind them.
 func (q *queue) divide(kinds []string, kindSlots map[string]int) {
 	for kind, slots := range kindSlots {
-		ofKind := newQueue(q.worker, q.name, slots, q.settings, q.idleWorkers)
+		ofKind := newQueue(q.worker, q.name, slots, q.shared)
 		ofKind.setKinds([]string{kind})
 		q.ofKind = append(q.ofKind, ofKind)
 	}
@@ -209,16 +219,35 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 
 // announce tells the database that this queue has free slots, so that inserts send
 // notifications. It says whether to claim once more before waiting, because jobs may have been
-// inserted before the announcement, without a notification; and when to announce again.
+// inserted before the announcement, without a notification; and when to announce again. While the
+// queue claims by the clock, it announces nothing: line/byclock.go says when, and why.
 func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
 	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
 		return false, waking.NoAlarms
 	}
-	round, next, err := q.worker.announcer.Announce(ctx, q.worker.queries)
+	if q.load.claimsByClock() {
+		q.announcer.JobsComeFast()
+		q.lookForKeys()
+		return false, waking.NoAlarms
+	}
+	round, next, err := q.announcer.Announce(ctx, q.worker.queries)
 	if err != nil && ctx.Err() == nil {
 		q.worker.databaseTrouble(err)
 	}
 	return q.load.isNewRound(round), next
+}
+
+// keysLookEvery is how often a queue that claims by the clock asks whether its first job with a
+// partition key has come. Who inserts that job notifies only if a worker waits.
+const keysLookEvery = time.Second
+
+// lookForKeys has the settings read, unless they were of late, while the queue is not known to have
+// partition keys: no claim takes such a job until then.
+func (q *queue) lookForKeys() {
+	if now := clock.SinceBoot(); !q.settings.Load().HasKeys && now >= q.keysLookAt {
+		q.keysLookAt = now + keysLookEvery
+		signal(q.worker.beatSoon)
+	}
 }
 
 // await blocks until there is a reason to claim, or something else to do, such as a result to

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -25,23 +26,27 @@ const wakeUpsVariable = "JOBQ_WAKE_UPS"
 
 // Workers that never poll find every job of writers that insert one by one, at
 // random moments, while they go idle and busy and idle again. Were one wake-up
-// lost, its job would lie there when all is still. One worker alone; and a few
-// that believe to be many, and so leave jobs to each other.
+// lost, its job would lie there when all is still. One worker alone; one that claims
+// by the clock whenever the writers do not rest; and a few that believe to be many,
+// and so leave jobs to each other.
 func TestNoLostWakeUps(t *testing.T) {
 	t.Parallel()
-	for name, workers := range map[string]int{"alone": 1, "of many": 3} {
+	for name, test := range map[string]struct {
+		workers     int
+		byClockFrom float64
+	}{"alone": {1, 0}, "by the clock": {1, 20}, "of many": {3, 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := newClient(t)
-			if workers > 1 {
+			if test.workers > 1 {
 				pretendFleet(t, client, 20)
 			}
-			testWakeUps(t, client, workers)
+			testWakeUps(t, client, test.workers, test.byClockFrom)
 		})
 	}
 }
 
-func testWakeUps(t *testing.T, client *jobq.Client, workers int) {
+func testWakeUps(t *testing.T, client *jobq.Client, workers int, byClockFrom float64) {
 	t.Helper()
 	total := 4000
 	if wanted := os.Getenv(wakeUpsVariable); wanted != "" {
@@ -50,18 +55,29 @@ func testWakeUps(t *testing.T, client *jobq.Client, workers int) {
 		require.NoError(t, err)
 	}
 	const writers = 4
-	var ran atomic.Int64
+	var (
+		rests      sync.RWMutex // all writers rest while it is locked
+		rested     atomic.Bool  // enough
+		added, ran atomic.Int64
+	)
+	rested.Store(byClockFrom == 0)
+	var w *worker.Worker
 	for range workers {
-		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		w = newWorker(t, client, worker.Config{PollInterval: time.Hour})
+		worker.ClaimByClockFrom(w, byClockFrom)
+		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
 			ran.Add(1)
 			return nil
-		})
+		}, nil))
+		run(t, w)
 	}
 	var writing sync.WaitGroup
 	for writer := range writers {
 		random := rand.New(rand.NewPCG(uint64(writer), 0)) // #nosec G404 -- repeatable
 		writing.Go(func() {
-			for i := range total / writers {
+			for i := 0; i < total/writers || !rested.Load(); i++ {
+				rests.RLock()
+				rests.RUnlock() //nolint:staticcheck // it only waits
 				tx, err := client.Pool().Begin(context.Background())
 				if err != nil {
 					t.Error(err)
@@ -78,16 +94,131 @@ func testWakeUps(t *testing.T, client *jobq.Client, workers int) {
 					t.Error(err)
 					return
 				}
+				added.Add(1)
 			}
 		})
 	}
+	if !rested.Load() {
+		restNowAndThen(t, w, &rests)
+		rested.Store(true)
+	}
 	writing.Wait()
-	require.Eventually(t, func() bool { return ran.Load() == int64(total/writers*writers) }, patience, time.Millisecond,
-		"%d of %d ran: wake-ups were lost", ran.Load(), total)
+	require.Eventually(t, func() bool { return ran.Load() == added.Load() }, patience, time.Millisecond,
+		"%d of %d ran: wake-ups were lost", ran.Load(), added.Load())
+}
+
+// restNowAndThen lets writers rest until a worker has begun twice to claim by the clock, and has ended
+// that twice. In between, an announcement can end.
+func restNowAndThen(t *testing.T, w *worker.Worker, rests *sync.RWMutex) {
+	t.Helper()
+	for range 2 {
+		require.Eventually(t, func() bool { return worker.ClaimsByClock(w) }, patience, time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
+		rests.Lock()
+		require.Eventually(t, func() bool { return !worker.ClaimsByClock(w) }, patience, time.Millisecond)
+		rests.Unlock()
+	}
+}
+
+// While jobs come fast one by one, a worker claims by the clock and lets its announcement end, so
+// that inserts do not notify. When they come slowly again, it announces that it waits, and finds
+// also a job whose transaction has looked before and commits after that.
+func TestClaimsByClock(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
+	worker.ClaimByClockFrom(w, 20)
+	ran := map[int]chan struct{}{1: make(chan struct{}, 1), 2: make(chan struct{}, 1), 3: make(chan struct{}, 1)}
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
+		if ran, ok := ran[job.Args.N]; ok {
+			ran <- struct{}{}
+		}
+		return nil
+	}, nil))
+	run(t, w)
+	isAnnounced := func(queryRow func(context.Context, string, ...any) pgx.Row) (is bool) {
+		require.NoError(t, queryRow(ctx, "select coalesce(pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()), false)").Scan(&is))
+		return is
+	}
+	isWaiting := func() bool { return isAnnounced(client.Pool().QueryRow) }
+	require.Eventually(t, isWaiting, patience, time.Millisecond)
+
+	stopWriting := write(t, client)
+	late, err := client.Pool().Begin(ctx) // its insert does not notify
+	require.NoError(t, err)
+	defer func() { _ = late.Rollback(ctx) }()
+	require.Eventually(t, func() bool {
+		if !worker.ClaimsByClock(w) || isWaiting() {
+			return false
+		}
+		inserted, err := late.Begin(ctx)
+		require.NoError(t, err)
+		_, err = client.EnqueueTx(ctx, inserted, task{1}, nil)
+		require.NoError(t, err)
+		if isAnnounced(inserted.QueryRow) {
+			require.NoError(t, inserted.Rollback(ctx))
+			return false
+		}
+		require.NoError(t, inserted.Commit(ctx))
+		return true
+	}, patience, 10*time.Millisecond, "the announcement ends")
+	enqueue(t, client, 2, nil)
+	awaitRun(t, ran[2], "by the clock")
+	stopWriting()
+	require.Eventually(t, func() bool { return isWaiting() && worker.IsAtRest(w) }, patience, time.Millisecond, "again, and no look back is due")
+	require.NoError(t, late.Commit(ctx))
+	awaitRun(t, ran[1], "the late one")
+	enqueue(t, client, 3, nil)
+	awaitRun(t, ran[3], "with a notification")
+}
+
+// The first job with a partition key of a queue that has had none runs, though no worker waits
+// that would be notified of it.
+func TestFirstKeyWhileClaimingByClock(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
+	worker.ClaimByClockFrom(w, 20)
+	ran := make(chan struct{}, 1)
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
+		if job.Args.N == 1 {
+			ran <- struct{}{}
+		}
+		return nil
+	}, nil))
+	run(t, w)
+	write(t, client)
+	require.Eventually(t, func() bool { return worker.ClaimsByClock(w) }, patience, time.Millisecond)
+	enqueue(t, client, 1, &jobq.EnqueueOptions{PartitionKey: "a"})
+	awaitRun(t, ran)
+}
+
+// write adds jobs one by one, without a rest, until what it returns is called or the test ends.
+func write(t *testing.T, client *jobq.Client) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var writing sync.WaitGroup
+	for range 2 {
+		writing.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := client.Enqueue(context.Background(), task{}, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	stop = func() {
+		cancel()
+		writing.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // A worker that begins to wait while another's announcement holds looks for
-// itself which transactions did not see one: the other may have other queues.
+// itself which transactions did not see one: the other may have other kinds.
 func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -96,7 +227,7 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.EnqueueTx(ctx, tx, task{}, nil)
 	require.NoError(t, err)
-	exec(t, client.Pool(), "select setval('jobq.waiting_seq', extract(epoch from now())::bigint + 25)") // the other's
+	exec(t, client.Pool(), "select jobq.wait_announce('default', 25)") // the other's
 
 	ran := make(chan struct{}, 2)
 	start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {

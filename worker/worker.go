@@ -53,7 +53,6 @@ type Worker struct {
 	// agedLookEvery is the constant of this name; tests shorten it.
 	agedLookEvery time.Duration
 	beatSoon      chan struct{} // makes the next heartbeat come at once: the worker's row, or who watches it, may have changed
-	announcer     waking.Announcer
 	spreader      *waking.Spreader
 	counts        counts
 	halt          halt
@@ -96,7 +95,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
 	w.eventWaits, w.spawns = make(chan struct{}, eventWaitsMax), make(chan struct{}, spawnsMax)
 	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
-	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
+	w.spreader = waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -105,7 +104,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
 	for name, each := range w.config.Queues {
-		w.queues[name] = newQueue(w, name, each.Slots, new(leases.QueueSettings), new(atomic.Int64))
+		w.queues[name] = newQueue(w, name, each.Slots, newShared(name, w.config.PollInterval))
 	}
 	return w, nil
 }

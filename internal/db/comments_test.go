@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -41,4 +42,25 @@ func TestComments(t *testing.T) {
 		where not exists (select from pg_class c where c.relnamespace = 'jobq'::regnamespace and c.relname = n.name)
 			and not exists (select from pg_proc p where p.pronamespace = 'jobq'::regnamespace and p.proname = n.name)
 			and not exists (select from pg_type t where t.typnamespace = 'jobq'::regnamespace and t.typname = n.name) order by n.name`, named), "names that the page has and the schema has not, but for those of days")
+}
+
+// docs/sql.md names the functions that run with their owner's rights, and no others, so that who reviews
+// privileges sees them all.
+func TestFunctionsWithOwnersRights(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/sql.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(page), "They run as the owner, with a fixed `search_path`:\n\n")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, "\n\n")
+	var named []string
+	for _, match := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(list, -1) {
+		named = append(named, match[1])
+	}
+	rows, err := setUp(t).pool.Query(context.Background(), `select distinct p.proname::text from pg_proc p
+		where p.pronamespace = 'jobq'::regnamespace and p.prosecdef and p.prorettype <> 'trigger'::regtype`)
+	require.NoError(t, err)
+	owners, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.ElementsMatch(t, owners, named)
 }

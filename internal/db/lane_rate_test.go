@@ -335,7 +335,7 @@ func TestRoomOfAThrottledKeyIsNotified(t *testing.T) {
 	q := setUp(t)
 	q.set(`{"key_rate_jobs": 1, "key_rate_period": "1 h", "key_rate_burst": 3, "key_limit": 2}`)
 	q.enqueueKeyed("a", 5)
-	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	_, err := q.queries.WaitAnnounce(context.Background(), "default", 3600)
 	require.NoError(t, err)
 	hear := q.listener(db.TopicWork)
 	var jobs []db.KeyedJob

@@ -68,13 +68,18 @@ func TestNotifications(t *testing.T) {
 	require.Empty(t, heard("select jobq.enqueue('k')"), "nobody waits")
 	q.exec("delete from jobq.pending")
 	q.exec("select setval('jobq.job_id_seq', 1, false)")
-	answer, err := q.queries.WaitAnnounce(ctx, 3600)
+	news, err := q.queries.WaitAnnounce(ctx, "default", 3600)
 	require.NoError(t, err)
-	require.True(t, answer.News)
-	answer, err = q.queries.WaitAnnounce(ctx, 15)
+	require.True(t, news)
+	news, err = q.queries.WaitAnnounce(ctx, "default", 15)
 	require.NoError(t, err)
-	require.False(t, answer.News)
+	require.False(t, news)
 	require.Equal(t, []string{"work default"}, heard("select jobq.enqueue('k')"))
+	other := q.otherGroup()
+	require.Empty(t, heard("select jobq.enqueue('k', queue => $1)", other), "nobody waits for jobs of this queue")
+	q.exec("delete from jobq.pending where queue = $1", other)
+	q.exec("select setval('jobq.job_id_seq', 1, true)")
+	q.exec("select jobq.wait_announce(q, 3600) from unnest(array['a', 'b', 'c']) q")
 	require.Equal(t, []string{"work a", "work b"}, heard("select jobq.enqueue('k', queue => q) from unnest(array['a', 'b', 'a', 'b']) q"))
 	require.Equal(t, []string{"work c"}, heard("insert into jobq.pending (kind, queue) select 'k', 'c' from generate_series(1, 100)"))
 
@@ -185,6 +190,31 @@ func TestNextDue(t *testing.T) {
 	about(11_000, next(false, false), "a lease that is taken now could end then")
 }
 
+// Workers announce one after the other: the announcement of one that is shorter could take the
+// place of a longer one otherwise, and its worker would not be notified.
+func TestAnnouncementsTakeTurns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	first, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = q.queries.WithTx(first).WaitAnnounce(ctx, "default", 3600)
+	require.NoError(t, err)
+	second, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = second.Rollback(ctx) }()
+	_, err = second.Exec(ctx, "set local lock_timeout = '10ms'")
+	require.NoError(t, err)
+	_, err = q.queries.WithTx(second).WaitAnnounce(ctx, "default", 4000)
+	require.ErrorContains(t, err, "lock timeout")
+	_, err = q.queries.WaitAnnounce(ctx, "default", 1)
+	require.NoError(t, err, "somebody's holds for longer: it needs no turn")
+	require.NoError(t, first.Commit(ctx))
+	_, err = q.queries.WaitAnnounce(ctx, "default", 1)
+	require.NoError(t, err)
+	require.Equal(t, "true", q.text("select (pg_sequence_last_value(jobq.waiting_group('default')) >= extract(epoch from clock_timestamp()) + 3000)::text"))
+}
+
 // A queue that is paused has workers look at its settings as long as none has asked, and nobody
 // is told while none waits.
 func TestKeyNotificationsOfAPausedQueue(t *testing.T) {
@@ -194,7 +224,7 @@ func TestKeyNotificationsOfAPausedQueue(t *testing.T) {
 	hear := q.listener(db.TopicWork, db.TopicSettings)
 	enqueue := func() { q.enqueueKeyed("a", 1) }
 	require.Empty(t, hear(enqueue), "no worker waits")
-	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	_, err := q.queries.WaitAnnounce(context.Background(), "default", 3600)
 	require.NoError(t, err)
 	require.Equal(t, []string{"settings default", "work default"}, hear(enqueue))
 	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
@@ -208,7 +238,7 @@ func TestKeyNotifications(t *testing.T) {
 	q := setUp(t)
 	q.set(`{"key_limit": 1}`)
 	hear := q.listener(db.TopicWork, db.TopicSettings)
-	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	_, err := q.queries.WaitAnnounce(context.Background(), "default", 3600)
 	require.NoError(t, err)
 	var jobs []db.KeyedJob
 	exchange := func(exchange db.Exchange) []string {
@@ -244,7 +274,7 @@ func TestNewKeyThatIsLeftIsNotified(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.enqueueKeyed("a", 5)
-	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	_, err := q.queries.WaitAnnounce(context.Background(), "default", 3600)
 	require.NoError(t, err)
 	hear := q.listener(db.TopicWork)
 	require.Equal(t, []string{"work default"}, hear(func() { require.Len(t, q.exchange(keyed("w", 2)).Keyed, 2) }))

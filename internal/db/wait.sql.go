@@ -84,25 +84,14 @@ func (q *Queries) TransactionsStillOpen(ctx context.Context, ids []string) ([]st
 }
 
 const WaitAnnounce = `-- name: WaitAnnounce :one
-with before as materialized (
-  select coalesce(pg_sequence_last_value('jobq.waiting_seq'::regclass), 0)::bigint as until
-)
-select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
-    setval('jobq.waiting_seq', greatest(b.until, ceil(extract(epoch from clock_timestamp()))::bigint + $1::bigint))::bigint as until
-  from before b
+select jobq.wait_announce($1::text, $2::bigint)::boolean as news
 `
 
-type WaitAnnounceRow struct {
-	News  bool
-	Until int64
-}
-
-// WaitAnnounce announces, for so many seconds from now, that somebody waits for jobs: inserts then
-// notify. It returns whether nobody waited before. In that case an insert that has already looked, and
-// has not committed yet, does not notify.
-func (q *Queries) WaitAnnounce(ctx context.Context, seconds int64) (WaitAnnounceRow, error) {
-	row := q.db.QueryRow(ctx, WaitAnnounce, seconds)
-	var i WaitAnnounceRow
-	err := row.Scan(&i.News, &i.Until)
-	return i, err
+// WaitAnnounce announces, for so many seconds from now, that a worker waits for jobs of a queue: inserts
+// then notify. It returns whether none waited before (wait_announce).
+func (q *Queries) WaitAnnounce(ctx context.Context, queue string, seconds int64) (bool, error) {
+	row := q.db.QueryRow(ctx, WaitAnnounce, queue, seconds)
+	var news bool
+	err := row.Scan(&news)
+	return news, err
 }

@@ -16,14 +16,21 @@ import (
 // claims; an insert begins, inserts, and commits. In whatever order these steps
 // come, and at whatever isolation level, the job is found: by the claim, by a
 // notification, or because its transaction was seen open, and then by the claim
-// after its end.
+// after its end. It makes no difference that a worker waits for jobs of another queue.
 func TestNoInterleavingLosesAWakeUp(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+	for _, test := range []struct {
+		level      pgx.TxIsoLevel
+		otherWaits bool
+	}{{pgx.ReadCommitted, false}, {pgx.ReadCommitted, true}, {pgx.RepeatableRead, false}, {pgx.Serializable, false}} {
 		for _, order := range interleavings("bic", "aoc") {
-			t.Run(fmt.Sprintf("%s %s", level, order), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %t %s", test.level, test.otherWaits, order), func(t *testing.T) {
 				t.Parallel()
-				w := newWaiter(t, level)
+				w := newWaiter(t, test.level)
+				if test.otherWaits {
+					_, err := w.queries.WaitAnnounce(w.ctx, w.otherGroup(), 3600)
+					require.NoError(t, err)
+				}
 				for _, step := range order {
 					w.step(step)
 				}
@@ -31,6 +38,12 @@ func TestNoInterleavingLosesAWakeUp(t *testing.T) {
 			})
 		}
 	}
+}
+
+// otherGroup is a queue whose announcements are no announcements for the queue default.
+func (q *queue) otherGroup() string {
+	q.Helper()
+	return q.text("select 'q' || i from generate_series(1, 100) i where jobq.waiting_group('q' || i) <> jobq.waiting_group('default') limit 1")
 }
 
 // interleavings are all merges of two sequences that keep the order of each;
@@ -91,9 +104,9 @@ func (w *waiter) step(step rune) {
 	case 'c':
 		err = w.insert.Commit(w.ctx)
 	case 'A':
-		var answer db.WaitAnnounceRow
-		answer, err = w.queries.WaitAnnounce(w.ctx, 3600)
-		require.True(w, answer.News)
+		var news bool
+		news, err = w.queries.WaitAnnounce(w.ctx, "default", 3600)
+		require.True(w, news)
 	case 'O':
 		require.NoError(w, w.queries.TransactionMark(w.ctx))
 		w.open, err = w.queries.TransactionsOpen(w.ctx)
@@ -163,7 +176,7 @@ func TestOpenThoughYounger(t *testing.T) {
 	require.NoError(t, err)
 	w.step('b')
 	w.step('i')
-	_, err = w.queries.WithTx(announcer).WaitAnnounce(w.ctx, 3600)
+	_, err = w.queries.WithTx(announcer).WaitAnnounce(w.ctx, "default", 3600)
 	require.NoError(t, err)
 	require.NoError(t, announcer.Commit(w.ctx))
 	w.step('O')

@@ -40,10 +40,17 @@ create function jobq.age_after_default() returns interval
 create sequence jobq.job_id_seq as bigint;
 create sequence jobq.position_seq as bigint;
 
--- Until when somebody waits for notifications of new jobs, as the epoch in
--- seconds. A sequence, because its value is read as it is and not as of a
--- snapshot, whatever the isolation level: see pending_wake.
+-- Until when a worker waits for notifications of new jobs, as the epoch in
+-- seconds: of any queue, and of the queues of each of sixteen groups, into which
+-- queues fall by a hash of their names. Sequences, because their values are read as
+-- they are and not as of a snapshot, whatever the isolation level: see pending_wake.
 create sequence jobq.waiting_seq as bigint minvalue 0 start 0;
+do $$
+begin
+  for number in 0..15 loop
+    execute format('create sequence jobq.waiting_%s_seq as bigint minvalue 0 start 0', number);
+  end loop;
+end $$;
 
 -- Until when somebody waits for a job to end, likewise: while nobody does, whoever ends
 -- a job looks at no more than this. See 010_wait.

@@ -15,5 +15,8 @@ drop function jobq.pending_before_insert();
 drop function jobq.unique_key_drop(text, text, bigint);
 drop function jobq.unique_key_problem(text, text, bigint);
 drop function jobq.unique_key_take(text, text, bigint, timestamptz);
+drop function jobq.wait_announce(text, bigint);
+drop function jobq.worker_is_waiting(text);
+drop function jobq.waiting_group(text);
 drop function jobq.wake(text, text);
 drop function jobq.channel(text);

@@ -27,6 +27,47 @@ create function jobq.wake(topic text, queue text) returns void
   language sql
   as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;
 
+-- waiting_group is the sequence that says until when a worker waits for jobs of a queue, and perhaps of others of its group.
+create function jobq.waiting_group(of_queue text) returns regclass
+  language plpgsql
+  as $$
+begin
+  return ('jobq.waiting_' || (hashtext(of_queue) & 15) || '_seq')::regclass;
+end $$;
+
+-- worker_is_waiting says whether a worker has announced that it waits for jobs of a queue, or of another one of the same group.
+create function jobq.worker_is_waiting(of_queue text) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  return coalesce(pg_sequence_last_value(jobq.waiting_group(of_queue)) >= extract(epoch from clock_timestamp()), false);
+end $$;
+
+-- wait_announce announces, for so many seconds from now, that a worker waits for jobs of a queue: inserts then notify. It returns
+-- whether none waited before. In that case an insert that has already looked, and has not committed yet, does not notify. Workers
+-- take turns, since a shorter announcement could take the place of a longer one otherwise; a fleet of idle workers mostly finds that
+-- another one holds as long, and needs no turn. The commit does not wait for the disk: if the server crashes, the worker loses its
+-- connections, and announces anew.
+create function jobq.wait_announce(of_queue text, seconds bigint) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  group_seq regclass := jobq.waiting_group(of_queue);
+  until bigint;
+  before bigint;
+begin
+  until := ceil(extract(epoch from clock_timestamp()))::bigint + seconds;
+  if pg_sequence_last_value(group_seq) >= until and pg_sequence_last_value('jobq.waiting_seq') >= until then
+    return false;
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('jobq.announce ', 0));
+  perform set_config('synchronous_commit', 'off', true);
+  before := coalesce(pg_sequence_last_value(group_seq), 0);
+  perform setval(group_seq, greatest(before, until));
+  perform setval('jobq.waiting_seq', greatest(coalesce(pg_sequence_last_value('jobq.waiting_seq'), 0), until));
+  return before < extract(epoch from clock_timestamp());
+end $$;
+
 -- unique_key_take reserves (kind, key) for a job and returns the job that holds it: this one, or another one that is unfinished,
 -- or that has ended and keeps the key for a time. A job that takes the key keeps it at least until then. It waits for a
 -- transaction that is about to take or release the same key.
@@ -144,7 +185,9 @@ create function jobq.pending_wake() returns trigger
 declare
   name text;
 begin
-  for name in select distinct i.queue from inserted i where i.position is not null loop
+  for name in
+    select q.queue from (select distinct i.queue from inserted i where i.position is not null) q where jobq.worker_is_waiting(q.queue)
+  loop
     perform jobq.wake('work', name);
   end loop;
   return null;
@@ -162,8 +205,7 @@ create function jobq.lane_come(of_queue text, keys text[]) returns void
   as $$
 begin
   insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
-  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
-      and not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
+  if jobq.worker_is_waiting(of_queue) and not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
     perform pg_notify(jobq.channel('settings'), of_queue);
   end if;
 end $$;
@@ -233,6 +275,6 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.channel, jobq.wake, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
+  jobq.channel, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
   jobq.pending_before_insert, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -3218,7 +3218,7 @@ begin
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
   perform set_config('jobq_claim.lanes', array[more::integer, unserved, to_turn, again::integer, counted::integer, wait_ms]::text, true);
-  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+  if jobq.worker_is_waiting(of_queue)
       and exists (
         select from unnest(readied) as r(key)
           cross join lateral (select from jobq.lane x where x.queue = of_queue and x.key = r.key
@@ -3271,7 +3271,7 @@ begin
     return; -- an end makes no key ready
   end if;
   insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
-  if to_wake and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
+  if to_wake and jobq.worker_is_waiting(of_queue) then
     perform jobq.wake('work', of_queue);
   end if;
 end $$;
@@ -3333,7 +3333,7 @@ begin
   if hints > 0 and not exists (select from jobq.lane x where x.queue = last_queue and x.key = '') then
     insert into jobq.lane (queue, key, unheld) values (last_queue, '', 0);
   end if;
-  if readied and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then -- who is notified of the hint has not found it
+  if readied and jobq.worker_is_waiting(last_queue) then -- who is notified of the hint has not found it
     perform jobq.wake('work', last_queue);
   end if;
   with looked as materialized (

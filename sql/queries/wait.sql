@@ -1,13 +1,7 @@
--- WaitAnnounce announces, for so many seconds from now, that somebody waits for jobs: inserts then
--- notify. It returns whether nobody waited before. In that case an insert that has already looked, and
--- has not committed yet, does not notify.
+-- WaitAnnounce announces, for so many seconds from now, that a worker waits for jobs of a queue: inserts
+-- then notify. It returns whether none waited before (wait_announce).
 -- name: WaitAnnounce :one
-with before as materialized (
-  select coalesce(pg_sequence_last_value('jobq.waiting_seq'::regclass), 0)::bigint as until
-)
-select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
-    setval('jobq.waiting_seq', greatest(b.until, ceil(extract(epoch from clock_timestamp()))::bigint + sqlc.arg(seconds)::bigint))::bigint as until
-  from before b;
+select jobq.wait_announce(sqlc.arg(queue)::text, sqlc.arg(seconds)::bigint)::boolean as news;
 
 -- TakenSend tells the other workers that one has claimed after a notification of new jobs and left
 -- none (worker/internal/waking).

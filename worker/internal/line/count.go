@@ -20,28 +20,29 @@ const (
 	// keep the slots busy while the next claim travels, and little enough that no
 	// other worker waits for jobs that lie here.
 	aheadTime = 50 * time.Millisecond
-	// rateMemory is the time over which the rate of late is averaged. A worker whose
+	// endedMemory is the time over which the rate of late is averaged. A worker whose
 	// queue was empty claims few jobs at once until it has passed.
-	rateMemory = 20 * time.Millisecond
+	endedMemory = 20 * time.Millisecond
 )
 
-// rate is how many runs ended per second, of late.
+// rate is how often something happened per second, of late.
 type rate struct {
 	perSecond float64
 	at        time.Duration // of the last observation
 }
 
-// Ended takes into account that so many runs have ended since it was last called.
-// The average forgets with time and not with calls: two ends in quick succession
-// are not a high rate.
-func (p *Planner) Ended(now time.Duration, runs int) {
-	r := &p.rate
+// observe takes into account how often it happened since the last call. The average
+// forgets with time and not with calls: two events in quick succession are not a high rate.
+func (r *rate) observe(now time.Duration, events int, memory time.Duration) {
 	if elapsed := now - r.at; r.at > 0 && elapsed > 0 {
-		weight := 1 - math.Exp(-float64(elapsed)/float64(rateMemory))
-		r.perSecond += weight * (float64(runs)/elapsed.Seconds() - r.perSecond)
+		weight := 1 - math.Exp(-float64(elapsed)/float64(memory))
+		r.perSecond += weight * (float64(events)/elapsed.Seconds() - r.perSecond)
 	}
-	r.at = now
+	r.at = max(r.at, now) // two goroutines may come in the wrong order
 }
+
+// Ended takes into account that so many runs have ended since it was last called.
+func (p *Planner) Ended(now time.Duration, runs int) { p.ended.observe(now, runs, endedMemory) }
 
 // Count is how many jobs to claim for so many slots, when so many jobs are in hand
 // or asked for by claims under way: all that there is room for, once a slot is free,
@@ -53,7 +54,7 @@ func (p *Planner) Ended(now time.Duration, runs int) {
 func (p *Planner) Count(slots, inHand int, ahead bool) int {
 	room := slots
 	if ahead {
-		room += min(AheadMax, int(p.rate.perSecond*aheadTime.Seconds()))
+		room += min(AheadMax, int(p.ended.perSecond*aheadTime.Seconds()))
 	}
 	count := min(room-inHand, ClaimMax)
 	if inHand >= slots && count < min(room/4, worthwhile) {

@@ -13,7 +13,8 @@
 //	40 ms  a look back, a claim that begins before the bound, finds job 3
 //
 // When looks back are made, and where they begin, is told in lookback.go; when claims
-// begin with jobs of low priority that have waited for long, in ageing.go.
+// begin with jobs of low priority that have waited for long, in ageing.go; when claims
+// are made without news, since jobs come fast, in byclock.go.
 package line
 
 import (
@@ -26,9 +27,14 @@ import (
 // Planner plans the claims of one queue. Its caller keeps two goroutines from
 // using it at once. Instants are durations since one that the caller has chosen.
 type Planner struct {
-	bound db.Line
-	looks looksBack
-	rate  rate
+	// ByClockFrom is how many jobs per second must come one by one for the queue to claim by the
+	// clock. When it claims half as many, it stops. Default 500.
+	ByClockFrom float64
+
+	bound   db.Line
+	looks   looksBack
+	ended   rate // runs, of late
+	byClock claimsByClock
 	// claimNow says that there may be jobs from the bound on: the last claim was
 	// filled, or there is news since it was sent.
 	claimNow bool
@@ -92,8 +98,11 @@ func (p *Planner) Returned() {
 
 // ShouldClaim says whether to claim now.
 func (p *Planner) ShouldClaim(now time.Duration) bool {
-	if p.lookSoon && now >= p.lookAt() {
+	switch {
+	case p.lookSoon && now >= p.lookAt():
 		p.lookSoon = false
+		p.News()
+	case p.byClock.on && now >= p.byClock.nextAt && !p.claimNow:
 		p.News()
 	}
 	return p.claimNow
@@ -103,15 +112,18 @@ func (p *Planner) ShouldClaim(now time.Duration) bool {
 func (p *Planner) WillClaim() bool { return p.claimNow }
 
 // IsAtRest says whether the queue has nothing to claim before there is news.
-func (p *Planner) IsAtRest() bool { return !p.claimNow && !p.lookSoon }
+func (p *Planner) IsAtRest() bool { return !p.claimNow && !p.lookSoon && !p.byClock.on }
 
 // NextLook is when to ask ShouldClaim again, even if there is no news; false when
 // there is no such time.
 func (p *Planner) NextLook() (at time.Duration, ok bool) {
-	if !p.lookSoon {
-		return 0, false
+	at = never
+	if p.lookSoon {
+		at = p.lookAt()
 	}
-	at = p.lookAt()
+	if p.byClock.on && !p.claimNow {
+		at = min(at, p.byClock.nextAt)
+	}
 	return at, at < never
 }
 

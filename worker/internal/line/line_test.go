@@ -150,8 +150,8 @@ func TestCount(t *testing.T) {
 	for now := time.Millisecond; now <= 2*time.Second; now += time.Millisecond {
 		p.Ended(now, 2)
 	}
-	require.InDelta(t, 2000, p.rate.perSecond, 1)
-	room := slots + int(p.rate.perSecond*aheadTime.Seconds())
+	require.InDelta(t, 2000, p.ended.perSecond, 1)
+	room := slots + int(p.ended.perSecond*aheadTime.Seconds())
 	for inHand, want := range map[int]int{
 		0: room, 9: room - 9, slots: room - slots, room - room/4: room / 4, room - room/4 + 1: 0, room: 0, room + 5: 0,
 	} {
@@ -170,5 +170,5 @@ func TestCount(t *testing.T) {
 		require.Equal(t, want, p.Count(slots, inHand, true), "%d in hand", inHand)
 	}
 	p.Ended(10*time.Second, 0)
-	require.Less(t, p.rate.perSecond, 1.0, "forgotten with time")
+	require.Less(t, p.ended.perSecond, 1.0, "forgotten with time")
 }
