@@ -185,10 +185,10 @@ create function jobq.pending_wake() returns trigger
 declare
   name text;
 begin
-  for name in
-    select q.queue from (select distinct i.queue from inserted i where i.position is not null) q where jobq.worker_is_waiting(q.queue)
-  loop
-    perform jobq.wake('work', name);
+  for name in select distinct i.queue from inserted i where i.position is not null loop
+    if jobq.worker_is_waiting(name) then
+      perform jobq.wake('work', name);
+    end if;
   end loop;
   return null;
 end $$;
