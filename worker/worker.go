@@ -52,7 +52,7 @@ type Worker struct {
 	connectionsMax pgtype.Int4
 	// agedLookEvery is the constant of this name; tests shorten it.
 	agedLookEvery time.Duration
-	beatSoon      chan struct{} // makes the next heartbeat come at once: the worker's row, or who watches it, may have changed
+	beatSoon      chan struct{} // makes the next heartbeat come at once: the worker's row, its queues' settings, or who watches it, may have changed
 	spreader      *waking.Spreader
 	counts        counts
 	halt          halt
