@@ -30,7 +30,9 @@ type options struct {
 	from    string        // the earlier commit
 	span    time.Duration // of each part without a migration
 	every   time.Duration // between two inserts of an inserter
-	backlog int           // jobs that wait for tomorrow
+	backlog int           // jobs that wait: half of them for tomorrow, half for a worker that never comes
+	history int           // finished jobs
+	running int           // jobs that run during the whole trial
 }
 
 func main() {
@@ -44,7 +46,9 @@ func main() {
 	flag.StringVar(&o.from, "from", "HEAD", "commit or tag of the earlier jobq")
 	flag.DurationVar(&o.span, "span", 15*time.Second, "how long each part without a migration lasts")
 	flag.DurationVar(&o.every, "every", 10*time.Millisecond, "how often each of the two inserters adds a job")
-	flag.IntVar(&o.backlog, "backlog", 200_000, "jobs that are scheduled for tomorrow, which migrations meet")
+	flag.IntVar(&o.backlog, "backlog", 1_000_000, "jobs that wait: half of them are scheduled for tomorrow, half are in a queue that has no worker")
+	flag.IntVar(&o.history, "history", 1_000_000, "finished jobs")
+	flag.IntVar(&o.running, "running", 1_000, "jobs that one worker of the earlier jobq runs during the whole trial")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -86,6 +90,10 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer t.pool.Close()
+	if t.held, err = newHeld(ctx); err != nil {
+		return err
+	}
+	defer t.held.close()
 	fmt.Printf("PostgreSQL %s, durable\n", server.Version())
 	if err := t.upgrade(ctx); err != nil {
 		return err

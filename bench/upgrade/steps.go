@@ -136,6 +136,9 @@ func (t *trial) finish(ctx context.Context) error {
 		err := t.pool.QueryRow(ctx, "select exists (select from jobq.job where kind = $1 and state <> 'completed')", kind).Scan(&left)
 		return !left, err
 	})
+	if t.running > 0 && err == nil {
+		err = t.release(ctx)
+	}
 	for _, p := range t.crew {
 		if !p.leaves {
 			err = errors.Join(err, p.stop())

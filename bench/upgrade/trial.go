@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jobq-dev/jobq/bench/stage"
 	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
@@ -21,6 +22,7 @@ type trial struct {
 	folder, url, log string // log is the server's
 	old, next        program
 	pool             *pgxpool.Pool
+	held             *held
 
 	inserters []*inserter
 	windows   []window
@@ -49,6 +51,9 @@ func (t *trial) upgrade(ctx context.Context) error {
 	if err := t.fill(ctx); err != nil {
 		return err
 	}
+	if err := t.hold(ctx); err != nil {
+		return err
+	}
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	load, loading := errgroup.WithContext(loading)
@@ -66,14 +71,23 @@ func (t *trial) upgrade(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// fill adds jobs for tomorrow, of which an index is built.
+// fill adds the jobs that wait and those that have finished.
 func (t *trial) fill(ctx context.Context) error {
-	const tomorrow = "insert into jobq.pending (kind, run_at) select 'later', now() + interval '1 day' from generate_series(1, $1)"
-	if _, err := t.pool.Exec(ctx, tomorrow, t.backlog); err != nil {
+	fmt.Printf("%d waiting jobs, %d finished ones, and %d that run during the whole trial\n", t.backlog, t.history, t.running)
+	const (
+		tomorrow = "insert into jobq.pending (kind, run_at) select 'later', now() + interval '1 day' from generate_series(1, $1)"
+		unserved = "insert into jobq.pending (kind, queue) select 'later', 'unserved' from generate_series(1, $1)"
+	)
+	if _, err := t.pool.Exec(ctx, tomorrow, t.backlog/2); err != nil {
 		return err
 	}
-	_, err := t.pool.Exec(ctx, "vacuum (analyze) jobq.pending")
-	return err
+	if _, err := t.pool.Exec(ctx, unserved, t.backlog-t.backlog/2); err != nil {
+		return err
+	}
+	if _, err := t.pool.Exec(ctx, "vacuum (analyze) jobq.pending"); err != nil {
+		return err
+	}
+	return stage.FillHistory(ctx, t.pool, t.history)
 }
 
 // look gives the old program's commands, one after the other, until the context ends.

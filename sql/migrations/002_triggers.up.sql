@@ -169,8 +169,8 @@ create trigger pending_before_insert before insert on jobq.pending
 -- transaction. The trigger's WHEN looks whether somebody waits, with the
 -- rights of the role that inserts: to call a function costs more than the row.
 --
--- NOTIFY makes all commits of a database wait for one lock, so workers are
--- notified only while one says that it waits. No wake-up is lost:
+-- Commits with a NOTIFY go one at a time, each with its own wait for the disk. So an insert
+-- notifies only while a worker says that it waits. No wake-up is lost:
 -- - a worker says that it waits (1), lets a transaction with a younger id end, so that a
 --   snapshot lists all older ones, looks which of them are open (2), and claims (3);
 -- - an insert gets its transaction's id, looks here whether somebody waits (4),

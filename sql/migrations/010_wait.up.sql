@@ -115,8 +115,8 @@ end $$;
 -- slots, it is only about the jobs in these places of the array. A payload has ids
 -- with spaces between them, 300 at most, so that it stays below the limit of 8,000 bytes.
 --
--- NOTIFY makes all commits of a database queue up for one lock, so nothing is said of
--- jobs for which nobody waits.
+-- Commits with a NOTIFY go one at a time, each with its own wait for the disk. So nothing is
+-- said of jobs for which nobody waits.
 create function jobq.waiters_wake(jobs bigint[], slots smallint[] default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
