@@ -42,7 +42,7 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 	go test -race -timeout 40m ./...
 
 .PHONY: check
-check: format-check vet lint sqlc-diff test fault-smoke bench-check ## All that CI does
+check: format-check vet lint sqlc-diff test fault-smoke bench-check ## What CI checks, but for other servers and known vulnerabilities
 
 .PHONY: generate
 generate: ## Generate internal/db from sql/

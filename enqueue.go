@@ -61,7 +61,7 @@ type EnqueueOptions struct {
 	Delay time.Duration
 	// MaxAttempts is how many runs may end badly before the job is failed for
 	// good: 1 to 32767. Default 25 (DefaultMaxAttempts), which with the default
-	// backoff is some five days.
+	// backoff is about four days, and 8.5 at most.
 	MaxAttempts int
 	// Timeout ends a run that takes longer; it counts as a failed attempt.
 	// Default 0: none.

@@ -7,9 +7,10 @@ import (
 
 // EnqueueMiddleware wraps every enqueue of a client, to log, trace, measure or refuse it.
 // It is called once for each call of Enqueue, EnqueueMany and their like, and calls next
-// once, which adds the jobs and answers in their order. Those of a Graph come with each job
-// after all that it waits for; what its names say of this is not in After. What it returns is what the caller
-// gets. It may be called from several goroutines.
+// once, which adds the jobs and answers in their order. The jobs of a Graph come in an order
+// in which each is after all that it waits for; After does not have those that it waits for
+// by their names. What the middleware returns is what the caller gets. It may be called from
+// several goroutines.
 //
 // The jobs have the defaults of their kinds. Before it calls next, the middleware may
 // assign to their fields: the slice is not the caller's. What Tags and Metadata point to

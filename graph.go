@@ -52,10 +52,10 @@ func (g *Graph) Add(name string, args Args, options *EnqueueOptions, after ...st
 // Len is how many jobs the graph has.
 func (g *Graph) Len() int { return len(g.nodes) }
 
-// EnqueueGraph adds all jobs of the graph, or none, and answers with them by their names:
-// at most EnqueueManyMax. ErrInvalid for a name that two jobs have or that none has, and for jobs
-// that wait for one another in a circle. A job whose unique key is held is not added (see EnqueueOptions.OnConflict): the
-// others wait for its holder.
+// EnqueueGraph adds all jobs of the graph, at most EnqueueManyMax, or none. It returns them by
+// their names. ErrInvalid for a name that two jobs have or that none has, and for jobs that wait
+// for one another in a circle. A job whose unique key is held is not added (see
+// EnqueueOptions.OnConflict): the others wait for its holder.
 func (c *Client) EnqueueGraph(ctx context.Context, graph *Graph) (map[string]Enqueued, error) {
 	return c.addGraph(ctx, graph, func(ctx context.Context, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
 		return dberror.Retry(ctx, func() ([]Enqueued, error) { return c.enqueueNodes(ctx, c.queries, nodes, jobs) })
@@ -136,11 +136,10 @@ func (c *Client) enqueueNodes(ctx context.Context, queries *db.Queries, nodes []
 
 func invalidGraph(err error) error { return fmt.Errorf("enqueue graph: %w: %w", ErrInvalid, err) }
 
-// placeOfJob is how a refusal begins: with a place among the jobs that were sent.
+// placeOfJob is how a refusal begins: with the index among the jobs that were sent.
 var placeOfJob = regexp.MustCompile(`^jobs\[(\d+)\]`)
 
-// withName has a refusal name the job, in place of its place, which its caller has not
-// seen.
+// withName makes a refusal name the job, instead of its index, which the caller does not know.
 func withName(nodes []graphNode, reason string) string {
 	found := placeOfJob.FindStringSubmatch(reason)
 	if found == nil {
@@ -196,8 +195,8 @@ func (g *Graph) inOrder() ([]graphNode, error) {
 	return order, nil
 }
 
-// circle says which jobs wait for one another. Those that are open are of a circle, or wait
-// for one that is: whoever goes from one to another for which it waits comes round.
+// circle says which jobs wait for one another. Each open job waits for an open job. So it goes
+// from a job to one for which that waits, until it comes to a job for the second time.
 func (g *Graph) circle(byName map[string]int, open []int) error {
 	at := slices.IndexFunc(open, func(count int) bool { return count > 0 })
 	var path []string

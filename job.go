@@ -24,7 +24,7 @@ type Job struct {
 	Crashes      int             `json:"crashes"` // those of them that were lost
 	RunAt        time.Time       `json:"run_at"`
 	CreatedAt    time.Time       `json:"created_at"`
-	StartedAt    *time.Time      `json:"started_at,omitempty"` // when it was claimed; of a job that has failed, when its handler was called
+	StartedAt    *time.Time      `json:"started_at,omitempty"` // when its handler was called, where that is stored with the end; else when it was claimed
 	FinishedAt   *time.Time      `json:"finished_at,omitempty"`
 	Timeout      time.Duration   `json:"timeout_ns,omitempty"`
 	UniqueKey    string          `json:"unique_key,omitempty"`

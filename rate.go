@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Rate is how many jobs of a queue, or of each of its partition keys, may start in each period, over all workers. In any
-// time, at most Jobs start for each Period of it, and Burst more. The zero value is no
-// rate.
+// Rate is how many jobs of a queue, or of each of its partition keys, may start in each period, over
+// all workers. In any span of time, at most Jobs start for each Period of it, and Burst more. The zero
+// value is no rate.
 type Rate struct {
 	// Jobs is how many, 1 to 1,000,000.
 	Jobs int `json:"jobs"`

@@ -46,27 +46,7 @@ func sweepAndKills(l *lab) error {
 		return err
 	}
 	stop := l.produce(40, 5)
-	const done = "select count(*) from jobq.sweep where next_block is null and next_lease is null"
-	killed := 0
-	err = l.within(patience, "the day to be swept", func() (bool, error) {
-		if l.number(done) > 0 {
-			return true, nil
-		}
-		if l.number("select count(*) from jobq.sweep where next_block > 0") == 0 || killed >= 8 {
-			return false, nil
-		}
-		for _, p := range l.processes {
-			if p.args[0] == "janitor" && p.alive() {
-				p.kill()
-				if err := l.janitor(); err != nil {
-					return false, err
-				}
-			}
-		}
-		killed++
-		pause(l.ctx, l.between(0, scan))
-		return false, nil
-	})
+	killed, err := l.killWhileSwept()
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
@@ -80,4 +60,34 @@ func sweepAndKills(l *lab) error {
 		return errors.New("no janitor was killed while it swept")
 	}
 	return nil
+}
+
+// killWhileSwept kills all janitors after steps of the sweep, 8 times at most, and returns how often when the day is swept. On a
+// busy machine all steps together may take minutes: the sweep must go on, and need not be over at some time.
+func (l *lab) killWhileSwept() (killed int, err error) {
+	const place = "select case when next_block is null and next_lease is null then 'swept' else concat_ws(' ', 'at', next_block, next_lease) end from jobq.sweep"
+	for at := ""; at != "swept"; {
+		last := at
+		err := l.within(patience, "the next step of the sweep", func() (bool, error) {
+			at = l.text(place)
+			return at != "" && at != last, nil
+		})
+		if err != nil {
+			return killed, err
+		}
+		if at == "at 0" || at == "swept" || killed == 8 {
+			continue
+		}
+		for _, p := range l.processes {
+			if p.args[0] == "janitor" && p.alive() {
+				p.kill()
+				if err := l.janitor(); err != nil {
+					return killed, err
+				}
+			}
+		}
+		killed++
+		pause(l.ctx, l.between(0, scan))
+	}
+	return killed, nil
 }

@@ -16,9 +16,9 @@ const (
 	// lanesBatch is how many partition keys one step looks at: claims from their queue wait meanwhile.
 	lanesBatch     = 500
 	retentionEvery = 10 * time.Minute
-	// statisticsLook is how often it is looked whether the history needs new
-	// statistics, and statisticsEvery how old they may get. While the history has
-	// as many rows as before, it is looked once in historyStands.
+	// statisticsLook is how often the janitor checks whether the history needs new
+	// statistics, and statisticsEvery how old these may get. While the number of rows
+	// in the history does not change, it checks once in historyStands.
 	statisticsLook  = time.Minute
 	statisticsEvery = 24 * time.Hour
 	historyStands   = 10 * time.Minute
@@ -27,7 +27,7 @@ const (
 	partitionDaysAhead = 3
 )
 
-// partitioned are the tables with a partition a day, jobs before what tells of them.
+// partitioned are the tables with a partition for each day. The jobs come first.
 var partitioned = []string{"run", "past_lease", "attempt"}
 
 // chore is a task that is done every now and then, beside the recovery.
@@ -37,20 +37,20 @@ type chore struct {
 	// work is a step of it, in a transaction of its own, and says whether there is
 	// another.
 	work func(ctx context.Context, queries *db.Queries) (more bool, err error)
-	// reset makes the next step begin at the start, since nobody knows whether the
-	// last one was committed; nil when each does so. It is not called when work
-	// itself failed for want of a lock: then it has to leave its place as it was.
+	// reset makes the next step begin at the start. It is called after an error, since the
+	// last step may not have been committed. It is nil if each step begins at the start. It
+	// is not called when work could not get a lock: then work must not change its place.
 	reset func()
-	// often says that the chore is done so often that it is first asked whether it
-	// would find something: ChoresFind knows it by its name.
+	// often says that the chore is frequent, so the janitor first asks whether it would find
+	// something to do. ChoresFind knows the chore by its name.
 	often bool
-	// found is the answer; until the chore is finished.
+	// found says that it would, until the chore is finished.
 	found bool
 
 	done     time.Time // when it was last finished
-	again    time.Time // not before, after a failure
-	failures int       // since
-	refusals int       // by the chores' lock, since a step was last done
+	again    time.Time // after a failure: when to try again
+	failures int       // in a row
+	refusals int       // how often in a row another session had the chores' lock
 }
 
 // allChores are the chores in the order in which they are done.
@@ -66,7 +66,8 @@ func (j *Janitor) allChores(past *history) []*chore {
 	return append(append(chores, j.retentionChores()...), stepChores()...)
 }
 
-// analyzeHistory makes the statistics that autovacuum never makes.
+// analyzeHistory makes the statistics of the partitioned table run as a whole. Autovacuum makes
+// only those of its partitions.
 func (j *Janitor) analyzeHistory(past *history) func(context.Context, *db.Queries) (more bool, err error) {
 	return func(ctx context.Context, queries *db.Queries) (more bool, err error) {
 		analyzed, err := queries.HistoryAnalyze(ctx, db.Interval(statisticsEvery))
@@ -93,7 +94,7 @@ func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more 
 	return false, err
 }
 
-// pruneLanes forgets partition keys of queues that nobody claims from.
+// pruneLanes deletes what is stored about partition keys of queues that nobody claims from.
 func pruneLanes() *chore {
 	var place db.LanePruneRow
 	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
@@ -109,9 +110,9 @@ func pruneLanes() *chore {
 	return &chore{name: "prune partition keys", every: lanesEvery, work: work, reset: func() { place = db.LanePruneRow{} }}
 }
 
-// keepPartitions makes a partition that is missing, the furthest ahead first:
-// a day that nothing has been caught of is made in a moment, and is the one that
-// keeps the next from being caught.
+// keepPartitions makes one missing partition, that of the latest day first. The partition of a day
+// cannot be made while the default partition has rows of that day. For a day in the future it has
+// none yet, and once that day has a partition, it gets none.
 func (j *Janitor) keepPartitions(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	for day := int32(partitionDaysAhead); day >= 0; day-- {
 		for _, parent := range partitioned {

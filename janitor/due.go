@@ -14,30 +14,30 @@ const (
 	// lateCommit is how late after a job's time the transaction that schedules it may
 	// commit, so that the next usual look still finds the job.
 	lateCommit = 2 * time.Second
-	// fromStartEvery is how often the janitor looks for jobs that came even later,
-	// or were locked when others were promoted.
+	// fromStartEvery is how often the janitor looks for jobs that were committed even
+	// later, or were locked when others were promoted.
 	fromStartEvery = 10 * time.Second
 )
 
-// dueJobs is where promotion goes on. While any transaction is open, the index
-// keeps an entry of every job that has been promoted since, and a look that
-// begins at the start walks through all of them: promoting 200,000 jobs by the
-// thousand would walk through 20 million.
+// dueJobs is where promotion goes on. While any transaction is open, the index keeps an
+// entry of every job that has been promoted since, and a look that begins at the start
+// reads all of them. If each step began at the start, promoting 200,000 jobs in steps of
+// 1,000 would read 20 million entries.
 //
-// So each step goes on after the last job that the one before has promoted, or
-// after the time of the last look that found no job due. What turns up at an
-// earlier place later is found by two kinds of look:
+// So each step goes on after the last job that the step before has promoted, or after the
+// time of the last look that found no job due. Jobs that are committed later at an earlier
+// place are found by two kinds of look:
 //
 //	12:00:10.0  a look: all that was to start by now has been promoted
-//	12:00:10.5  commits a job that was to start at 12:00:09: found by the next
-//	            usual look, since each begins 2 s before where promotion goes on
-//	12:00:11.0  commits a job that was to start at 11:00: found by the next look
-//	            from the start
+//	12:00:10.5  a job is committed that was to start at 12:00:09: the next usual
+//	            look finds it, since each begins 2 s before where promotion goes on
+//	12:00:11.0  a job is committed that was to start at 11:00: the next look from
+//	            the start finds it
 //
-// Either makes promotion go on from the job found. A look from the start is due
-// every 10 s, or less often when it takes long. While it takes little, it is the
-// usual look, which begins at the start then. The leader is notified of the
-// second job, and looks from the start at once.
+// Either makes promotion go on from the job found. A look from the start is due every
+// 10 s, or less often when it takes long. While looks are fast, the usual look begins at
+// the start when that is due. The leader is notified of the second job, and looks from
+// the start at once.
 //
 // A due job that another session has locked is passed over, so that promotion
 // goes on with the others:
@@ -56,7 +56,7 @@ type dueJobs struct {
 	found, tried, passed time.Time
 
 	startAt  time.Time // when to look from the start again
-	restedAt time.Time // not before, however urgent: it has cost its share of time until then
+	restedAt time.Time // the earliest time for that, however urgent: such looks take 5 % of the time
 	// startTook is how long the last one took.
 	startTook time.Duration
 	// behind says that there may be a job before those that the usual look reaches.
@@ -64,7 +64,7 @@ type dueJobs struct {
 	stuck  int // how often a job was passed over since a look from the start found none due
 }
 
-// lookFrom is where the usual look begins.
+// lookFrom is the time from which the usual look begins.
 func (d *dueJobs) lookFrom() time.Time {
 	from := d.after.RunAt
 	if !from.IsZero() {
@@ -76,8 +76,8 @@ func (d *dueJobs) lookFrom() time.Time {
 	return from
 }
 
-// looked is told what the usual look has found: the earliest job, and the time
-// of the look by the server's clock.
+// looked records what the usual look has found: first is when the earliest job is due, and
+// lookedAt the time of the look, both by the server's clock.
 func (d *dueJobs) looked(first, lookedAt pgtype.Timestamptz) {
 	d.found = time.Time{}
 	switch {
@@ -91,7 +91,7 @@ func (d *dueJobs) looked(first, lookedAt pgtype.Timestamptz) {
 	}
 }
 
-// lookedFromStart is told the earliest job that a look from the start has found.
+// lookedFromStart records when the earliest job is due that a look from the start has found.
 func (d *dueJobs) lookedFromStart(first pgtype.Timestamptz) {
 	if !first.Valid || first.Time.After(d.after.RunAt) {
 		d.behind, d.stuck = false, 0
@@ -101,16 +101,16 @@ func (d *dueJobs) lookedFromStart(first pgtype.Timestamptz) {
 	d.tried, d.passed = time.Time{}, time.Time{} // not from there
 }
 
-// goBack makes promotion go on from a job that was to start then, if it would
-// go on after it.
+// goBack makes promotion go on from a job that is due at runAt, if it would otherwise go on
+// after that job.
 func (d *dueJobs) goBack(runAt time.Time) {
 	if !runAt.After(d.after.RunAt) {
 		d.after = db.DuePlace{RunAt: runAt} // before all ids
 	}
 }
 
-// passOver makes the usual look begin after the due jobs that promotion has tried and not got, and plans a
-// look from the start that tries them again.
+// passOver makes the usual look begin after the due jobs that promotion has tried and not got,
+// because they are locked. It plans a look from the start that tries them again.
 func (d *dueJobs) passOver() {
 	d.passed = d.tried
 	if d.tried.After(d.after.RunAt) {
@@ -121,9 +121,9 @@ func (d *dueJobs) passOver() {
 	d.stuck++
 }
 
-// notified is told that a job has been committed, and when it is to start. One that
-// the usual look does not reach makes the next look from the start due, but no
-// more often than its cost allows: anybody may notify.
+// notified handles a notification that a job was committed; epoch is when it is due. If the
+// usual look does not reach the job, a look from the start is due, but not before restedAt:
+// anybody can send notifications.
 func (d *dueJobs) notified(epoch float64) {
 	from := d.lookFrom()
 	if from.IsZero() || epoch >= float64(from.UnixMicro())/1e6 {
@@ -183,8 +183,8 @@ func (p *passes) fromStart(ctx context.Context) error {
 	return nil
 }
 
-// lookedFromStart is told what a look from the start has found, and how long it took,
-// and plans the next one.
+// lookedFromStart records what a look from the start has found, and how long it took, and
+// plans the next one.
 func (p *passes) lookedFromStart(first pgtype.Timestamptz, took time.Duration) {
 	p.due.lookedFromStart(first)
 	now := time.Now()

@@ -24,15 +24,15 @@ type Event struct {
 type Stalled struct {
 	ID             int64
 	Queue, Kind    string
-	Worker         string // that has lost it
+	Worker         string // the worker that has lost it
 	LeaseToken     int64
 	LeaseExpiredAt time.Time
-	Attempts       int        // with this one
+	Attempts       int        // including this one
 	State          jobq.State // afterwards
 }
 
 // tell calls Config.OnEvent, and stores the event, unless the statement that caused it has stored it.
-// A failure to store is only logged at debug level: the event may be that the database is away.
+// If it cannot be stored, that is only logged at debug level: the event may be that the database is away.
 func (j *Janitor) tell(ctx context.Context, event Event) {
 	event.JanitorID = j.id
 	if event.Type == monitor.EventError {

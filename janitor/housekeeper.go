@@ -18,10 +18,9 @@ const (
 	choresApplication = "jobq-chores"
 	// strangerShare is for how many of its periods a chore may stay undone. Then it is
 	// done by a janitor that does not lead, or without the chores' lock. For example,
-	// "roll up stats" is due every 30 s. When it was
-	// last done 10 minutes ago, a janitor that does not lead does it, too; and when
-	// another session has had the chores' lock for that long, it is done without
-	// the lock.
+	// "roll up stats" is due every 30 s. When it was last done 10 minutes ago, janitors
+	// that do not lead do it, too. When another session has had the chores' lock for
+	// that long, it is done without the lock.
 	strangerShare = 20
 	// choreRestMax is the longest rest after failures.
 	choreRestMax = 5 * time.Minute

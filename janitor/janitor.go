@@ -1,5 +1,5 @@
 // Package janitor recovers the jobs of dead workers and keeps the tables in order. It
-// reaps expired leases, makes scheduled jobs available when they are due, frees jobs
+// reaps expired leases, makes scheduled jobs available when they are due, settles jobs
 // that wait for jobs which are over, adds the jobs of schedules, rolls up stats, makes
 // and drops partitions, and deletes the rows of dead workers.
 //
@@ -8,7 +8,7 @@
 // The advisory lock only keeps janitors from doing the same work twice. A janitor that
 // finds work overdue while another session has the lock does the work without the lock.
 //
-// A janitor reaps, promotes and frees in one goroutine, does its chores (stats,
+// A janitor reaps, promotes and settles in one goroutine, does its chores (stats,
 // partitions, retention) in another, and fires schedules in a third. Each has its own
 // connections.
 package janitor
@@ -63,8 +63,8 @@ const (
 	leaderRetryMin = 500 * time.Millisecond
 	// taskTimeout is the longest time of each step and each query of the janitor.
 	taskTimeout = 30 * time.Second
-	// ownConnections are those of a pool that the janitor makes for itself: for its
-	// passes, the watch over them, schedules, and events.
+	// ownConnections is the size of a pool that the janitor makes for itself: for its
+	// passes, the watch over them, schedules, and events. Short queries share them.
 	ownConnections = 4
 	// tablesEvery is how often a janitor checks that its build still works with the tables.
 	tablesEvery = time.Minute
@@ -154,7 +154,7 @@ type Janitor struct {
 	schema   *db.Schema
 	log      *slog.Logger
 	leading  atomic.Bool
-	pooled   atomic.Bool // there is no leader: sessions are shared, or may be, and there is no direct connection
+	pooled   atomic.Bool // no janitor leads: sessions are, or may be, shared, and there is no direct connection
 	noDirect string      // the logged reason why the last direct connection failed; only Run's goroutine uses it
 	own      atomic.Pointer[pgxpool.Pool]
 

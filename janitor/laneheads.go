@@ -9,8 +9,8 @@ import (
 // laneHeadsBatch is how many partition keys one step looks at.
 const laneHeadsBatch = 500
 
-// pruneLaneHeads forgets which jobs of partition keys were claimed last, where the keys have no
-// jobs any more.
+// pruneLaneHeads deletes the notes of which jobs of partition keys were claimed last, for keys
+// that have no jobs any more.
 func pruneLaneHeads() *chore {
 	var place db.LaneHeadPruneRow
 	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {

@@ -129,7 +129,7 @@ func (j *Janitor) connectAlone(ctx context.Context) (*pgx.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	// Once more: long may have passed since the pool's connections were looked at.
+	// Check again: the pool's connections may have been checked long ago.
 	if sessions, err := db.FindSessions(ctx, j.client.Sessions(), conn, j.pool().Config()); sessions != db.SessionsOwn {
 		db.Close(conn, db.CloseTimeout)
 		return nil, errors.Join(errShared, err)

@@ -196,7 +196,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
-		ask.LeasesMaxMs = (p.leases.at.Sub(sent) + time.Millisecond).Milliseconds() // it is cut to whole ones
+		ask.LeasesMaxMs = (p.leases.at.Sub(sent) + time.Millisecond).Milliseconds() // rounded up to whole milliseconds
 		if ask.Scan {
 			ask.LeasesMaxMs = max(interval, scanShare*p.leases.took).Milliseconds()
 		}

@@ -15,20 +15,20 @@ import (
 const (
 	// pruneBatch is how many small rows one step deletes.
 	pruneBatch = 5_000
-	// auditBatch and defaultBatch are fewer: an action keeps jobs that were
-	// deleted, and the default partition jobs with large args.
+	// auditBatch and defaultBatch are smaller: an action may keep jobs that were deleted,
+	// and the default partition has jobs with large args.
 	auditBatch   = 1_000
 	defaultBatch = 1_000
-	// payloadJobs is how many jobs one step looks at for large args, and
-	// payloadBatch of how many it removes them: they are up to 1 MiB each.
+	// payloadJobs is at how many jobs one step looks for large args, and payloadBatch
+	// from how many jobs it removes them: they are up to 1 MiB each.
 	payloadJobs  = 10_000
 	payloadBatch = 500
 	// sweepBlocks is how many blocks of a day one step looks through, of 20 to 50 jobs each: some of
 	// them may have large args or results. sweepLeases is how many of its leases.
 	sweepBlocks = 16
 	sweepLeases = 5_000
-	// outputBatch is how many pieces of output, of 64 KiB at most, one step looks
-	// at, and outputEvery is more often than the others: there can be many.
+	// outputBatch is how many pieces of output one step looks at, of 64 KiB at most.
+	// outputEvery is shorter than the other periods, since there can be many pieces.
 	outputBatch    = 1_000
 	outputEvery    = time.Minute
 	waitersEvery   = time.Minute
@@ -116,21 +116,21 @@ func pruneTicks(ctx context.Context, queries *db.Queries, after pgtype.Timestamp
 	return row.Last, row.Deleted == pruneBatch, err
 }
 
-// pruneOutput drops what programs have written whose runs have ended, and which
-// nobody follows any more.
+// pruneOutput deletes the output of programs whose runs have ended, once it is older than 5
+// minutes.
 func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
 	row, err := queries.OutputPrune(ctx, after, outputBatch)
 	return row.Last, row.Looked == outputBatch, err
 }
 
-// pruneWaiters forgets who has waited for jobs and died, so that ends need not look
-// through what they have left.
+// pruneWaiters deletes the rows of processes that died while they waited for jobs. Without
+// that, each end of a job would read them.
 func pruneWaiters(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	isDone, err := queries.WaitersForget(ctx)
 	return err == nil && !isDone, err
 }
 
-// pruneUniqueKeys forgets the keys of jobs that are over whose time has come.
+// pruneUniqueKeys deletes the unique keys of jobs that are over, when their time has passed.
 func pruneUniqueKeys() *chore {
 	beginning := db.UniqueKeyPruneRow{Last: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 	place := beginning
@@ -148,13 +148,14 @@ func pruneUniqueKeys() *chore {
 	return &chore{name: "prune unique keys", every: retentionEvery, work: work, reset: func() { place = beginning }}
 }
 
-// pruneProgress forgets what runs have reported in the moment in which they ended.
+// pruneProgress deletes the reports that runs made at the moment in which they ended. Other
+// reports are deleted with the end of the run.
 func pruneProgress(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	pruned, err := queries.ProgressPrune(ctx, pruneBatch)
 	return pruned == pruneBatch, err
 }
 
-// pruneDefault deletes what the default partition has that is past retention.
+// pruneDefault deletes those rows of the default partition that are past retention.
 func pruneDefault(parent string) *chore {
 	var place db.DefaultPruneRow
 	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
@@ -175,7 +176,8 @@ func pruneDefault(parent string) *chore {
 	}
 }
 
-// sweepDays deletes a batch of jobs from a day that stays for others, which are kept for longer.
+// sweepDays deletes a batch of jobs of one day. The day itself stays, since other jobs of it are
+// kept for longer.
 func sweepDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	_, err = queries.HistorySweep(ctx, sweepBlocks, sweepLeases)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -199,7 +201,7 @@ func (r *retention) dropOldDays(ctx context.Context, queries *db.Queries) (more 
 	return false, nil
 }
 
-// prunePayloads removes large args of jobs of days that were taken out.
+// prunePayloads removes the large args of jobs of days that dropOldDays has taken out of the history.
 func (r *retention) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	row, err := queries.PayloadPrune(ctx, db.PayloadPruneParams{
 		AfterDay: r.payload.Day, AfterJob: r.payload.LastJob, JobCount: payloadJobs, PayloadCount: payloadBatch,
@@ -215,7 +217,8 @@ func (r *retention) prunePayloads(ctx context.Context, queries *db.Queries) (mor
 	return true, nil
 }
 
-// pruneDependencies forgets dependencies that nobody needs and that would keep a day.
+// pruneDependencies deletes dependencies that nobody needs. Otherwise they would keep a day from
+// being dropped.
 func (r *retention) pruneDependencies(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	place := r.dependencies
 	row, err := queries.DependencyPrune(ctx, db.DependencyPruneParams{

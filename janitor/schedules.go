@@ -20,10 +20,10 @@ const (
 	scheduleLookBatch = 100
 	// wholeLookEvery is how often the ticker looks at all schedules.
 	wholeLookEvery = time.Minute
-	// firstLock is how long the question for the first schedule waits for a lock.
+	// firstLock is how long the query for the first schedule waits for a lock.
 	firstLock = time.Second
-	// notifiedFactor is how much more rarely a leader asks for the first schedule: it is notified
-	// of changes. A change without a notification it finds in a minute.
+	// notifiedFactor is how much more rarely a leader asks for the first schedule, at least once a
+	// minute. It is notified of changes, so it asks only for changes without a notification.
 	notifiedFactor = 6
 )
 
@@ -31,11 +31,11 @@ const (
 // connection of its own: an insert of a job runs the application's triggers, and
 // what those wait for must not keep a lease from being reaped.
 //
-// While there is no schedule, it asks the database for the first one once a scan
-// interval, and nothing else. The leader hears when somebody changes one, also while it
-// recovers jobs, and so asks a sixth as often. From then on it knows the next tick and wakes for it, and looks at all schedules once a
-// minute. The janitor that does not lead asks how late the first one is, and works
-// while it is overdue.
+// While there is no schedule, it only asks the database for the first one, once in a scan
+// interval. A leader is notified when somebody changes a schedule, also while it recovers
+// jobs, and so asks a sixth as often. When there is a schedule, the ticker knows the next
+// tick and wakes for it, and looks at all schedules once a minute. A janitor that does not
+// lead asks how late the first schedule is, and fires schedules while that is overdue.
 type ticker struct {
 	janitor *Janitor
 	wake    chan struct{} // of size 1
@@ -45,11 +45,11 @@ type ticker struct {
 	from        time.Time // where a look begins, by the server's clock; zero: from the start
 	rescueUntil time.Time // until when it works although this janitor does not lead
 	looked      time.Time // when it last looked
-	own         *pgx.Conn // of a leader
-	wholeAt     time.Time // of the last look at all schedules; zero: it knows of no schedule
+	own         *pgx.Conn // its own connection; nil for none
+	wholeAt     time.Time // when it last looked at all schedules; zero: it knows of no schedule
 	stuck       int       // passes in a row in which a schedule that is due was locked
-	// atOnce is how many ticks of a schedule one statement makes, after one took too
-	// long with more: half as many then, and again more after each that did not.
+	// atOnce limits how many ticks of a schedule one statement makes. When a statement takes too
+	// long, the limit is half as many ticks as it had. Each success raises it again.
 	atOnce map[string]int
 }
 
@@ -105,14 +105,14 @@ func (t *ticker) step(ctx context.Context) error {
 	return t.pass(ctx)
 }
 
-// works says whether this janitor is the one to fire schedules. Any number may: it
-// is only so that not all of them try.
+// works says whether this janitor fires schedules. It would be correct if all janitors
+// did. The limit only keeps them from all trying.
 func (t *ticker) works() bool {
 	return !t.janitor.elects() || t.janitor.leading.Load() || time.Now().Before(t.rescueUntil)
 }
 
-// rest makes the ticker ask for nothing but the first schedule, and that seldom. Of
-// janitors that do not lead there are many.
+// rest makes the ticker ask only for the first schedule, and seldom if this janitor leads or
+// follows. There are many followers, and a leader is notified.
 func (t *ticker) rest() {
 	t.disconnect()
 	t.from, t.wholeAt, t.stuck = time.Time{}, time.Time{}, 0
@@ -134,7 +134,7 @@ func (t *ticker) sleep(ctx context.Context) bool {
 	defer timer.Stop()
 	wake := t.wake
 	if t.stuck > 0 {
-		wake = nil // it tries often enough, and is told of what it knows
+		wake = nil // it tries again soon anyway
 	}
 	select {
 	case <-ctx.Done():
@@ -146,8 +146,9 @@ func (t *ticker) sleep(ctx context.Context) bool {
 	return sleep.For(ctx, t.untilWoken()) == nil
 }
 
-// untilWoken is how long it waits when it is woken: anybody may notify, as often as
-// they like. It is longer while it has no connection, since it then knew of no schedule.
+// untilWoken is how long the ticker still waits when it is woken, because anybody can send
+// notifications, as often as they like. It waits longer while it has no connection of its
+// own: then there is no schedule, or no leader is elected.
 func (t *ticker) untilWoken() time.Duration {
 	rest := stuckDelay
 	if t.own == nil {
@@ -156,8 +157,8 @@ func (t *ticker) untilWoken() time.Duration {
 	return rest - time.Since(t.looked)
 }
 
-// changed is told that somebody has changed a schedule, or that this janitor leads now
-// or does so no more.
+// changed wakes the ticker: somebody has changed a schedule, or this janitor has begun or
+// ceased to lead.
 func (t *ticker) changed() {
 	select {
 	case t.wake <- struct{}{}:
@@ -172,8 +173,8 @@ func (t *ticker) disconnect() {
 	}
 }
 
-// session is a leader's own connection, and otherwise the pool: where sessions are
-// shared, many janitors do this, and none of them needs to keep one.
+// session is the ticker's own connection, or the pool if no leader is elected: then many
+// janitors fire schedules, and none of them needs to keep a connection.
 func (t *ticker) session(ctx context.Context) (session, error) {
 	if !t.janitor.elects() {
 		t.disconnect()
@@ -197,8 +198,8 @@ func (t *ticker) session(ctx context.Context) (session, error) {
 //	12:00:00.02  a look finds b, which is locked still; then 40 ms later, 80 ms,
 //	             at most 1 s, or when another one is due
 //
-// A look begins 2 s before the last one, as that of dueJobs does: what was changed
-// in a transaction that took longer is found within a minute.
+// A look begins 2 s before the time of the last one, as that of dueJobs does. A change in a
+// transaction that took longer is found within a minute, by a look at all schedules.
 func (t *ticker) pass(ctx context.Context) error {
 	on, err := t.session(ctx)
 	if err != nil {
@@ -315,8 +316,8 @@ func (l *look) wakeFor(tick time.Time) {
 	}
 }
 
-// fire fires one schedule. Whatever is wrong with it is kept in its row, and stops
-// no other; an error is about the connection.
+// fire fires one schedule. If the schedule does not work, fire stores the error in its row, and
+// the others go on. fire returns an error only for trouble with the connection.
 func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	j := l.ticker.janitor
 	plan, err := planFires(row)
@@ -360,12 +361,12 @@ func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	return nil
 }
 
-// againIn is how long a schedule rests that has failed once more.
+// againIn is how long a schedule rests after another failure.
 func againIn(row db.ScheduleLookRow) time.Duration {
 	return min(tickRest<<min(row.Failures, 10), tickRestMax)
 }
 
-// failed keeps in a schedule's row why it does not work, and tells it once.
+// failed stores in a schedule's row why it does not work, and reports it once.
 func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error, againIn time.Duration) error {
 	j := l.ticker.janitor
 	if ctx.Err() != nil || !db.IsAnswer(err) && !isBroken(err) {

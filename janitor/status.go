@@ -39,7 +39,7 @@ type tally struct {
 	lookedAt               atomic.Pointer[time.Time]
 
 	mu   sync.Mutex
-	done map[string]time.Time // by chore
+	done map[string]time.Time // by chore; guarded by mu
 }
 
 func (t *tally) looked(at time.Time) { t.lookedAt.Store(&at) }

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// stepsEvery is how often the steps of jobs that are gone are looked for, which reads
-	// all steps: retention makes a day of jobs go at a time.
+	// stepsEvery is how often the janitor looks for steps of jobs that are gone. That reads all
+	// steps, and retention drops a whole day of jobs at a time.
 	stepsEvery = 24 * time.Hour
-	// stepBatch is how many steps, or events, one look at what is old is about.
+	// stepBatch is at how many steps, or events, one step of these chores looks.
 	stepBatch = 1_000
-	// eventWakeBatch is how many jobs one step wakes of those that wait for an event, and
-	// eventWakeEvery how often it is looked whether emit has left some: with another chore,
-	// since one question is for both.
+	// eventWakeBatch is how many of the jobs that wait for an event one step wakes.
+	// eventWakeEvery is how often the janitor asks whether emit has left some. It is the period
+	// of another chore, so that one query asks for both.
 	eventWakeBatch = 1_000
 	eventWakeEvery = rollUpEvery
 )

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// onTime is how late a tick may be with catch_up none: when a leader dies, another
-	// janitor leads by then.
+	// onTime is how late a tick may be with catch_up none. When a leader dies, another
+	// janitor leads within that time.
 	onTime = time.Minute
 	// tickRest is how long a schedule rests that did not work, twice as long after
 	// each failure, at most tickRestMax.
@@ -27,8 +27,7 @@ const (
 // meanwhile.
 var defaultTickLimits = limits{statement: 10 * time.Second, lock: time.Second}
 
-// brokenError is the error of a schedule that is invalid in itself, as Go code finds without the
-// database.
+// brokenError is the error of a schedule that is invalid, which Go code finds without the database.
 type brokenError struct{ error }
 
 func isBroken(err error) bool { return errors.As(err, &brokenError{}) }
@@ -41,8 +40,8 @@ type fires struct {
 	until  time.Time   // the plan covers all ticks up to this time
 }
 
-// planFires computes which ticks of a schedule are to be made. With an hourly one
-// that was last looked at 07:30, and now it is 10:00:05:
+// planFires computes which ticks of a schedule are to be made. For example, an hourly schedule
+// was last fired up to 07:30, and now it is 10:00:05:
 //
 //	none    10:00; and nothing if it were 10:01:05
 //	latest  10:00
@@ -73,7 +72,7 @@ func planFires(row db.ScheduleLookRow) (f fires, err error) {
 	return f, nil
 }
 
-// cut keeps the first count ticks and leaves the others to another look at once.
+// cut keeps the first count ticks. The schedule stays due, so the next look makes the others.
 func (f *fires) cut(count int, now time.Time) {
 	if count > 0 && len(f.ticks) > count {
 		f.ticks, f.until, f.next = f.ticks[:count], f.ticks[count-1], &now
@@ -86,8 +85,8 @@ func isStatementTimeout(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "57014"
 }
 
-// failureText says why a schedule did not work, for its row: without the words that
-// are the same for all, and without the values that the server may quote.
+// failureText says why a schedule did not work, for its row. It leaves out the words that are
+// the same in all errors, and the server's details, which may quote values.
 func failureText(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {

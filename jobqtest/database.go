@@ -16,9 +16,9 @@ import (
 const URLVariable = "JOBQ_TEST_DATABASE_URL"
 
 const (
-	// timeout bounds everything that is done here for a test, but for a template.
+	// timeout is the longest time of each task for a test, except for a template.
 	timeout = 60 * time.Second
-	// closeTimeout is how long a test's connections may be in use after it.
+	// closeTimeout is how long the connections of a test may stay in use after its end.
 	closeTimeout = 5 * time.Second
 )
 
@@ -26,18 +26,18 @@ const (
 // to use where JOBQ_TEST_DATABASE_URL is set.
 type Options struct {
 	// URL leads to a server on which databases may be made and dropped: a URL or a
-	// key=value string. It needs the right CREATEDB, and each test has connections of
-	// its own, so no pooler may be between. The database that it names is only
-	// connected to. Default: JOBQ_TEST_DATABASE_URL (URLVariable).
+	// key=value string. The role needs the right CREATEDB. No pooler may be in between,
+	// since each test needs a session of its own. The database that the URL names is not
+	// changed. Default: JOBQ_TEST_DATABASE_URL (URLVariable).
 	URL string
 	// Schema is the schema for jobq's tables. Default "jobq".
 	Schema string
 	// Prepare makes the application's own tables in the template, after jobq's. It runs
 	// once for all tests, and must not keep connections. Default: nothing.
 	Prepare func(ctx context.Context, pool *pgxpool.Pool) error
-	// Version names what Prepare makes, such as a hash of its migrations. With another
-	// version another template is made: change it with what Prepare does. Required with
-	// Prepare. Default "".
+	// Version names what Prepare makes, such as a hash of its migrations. Each version has
+	// a template of its own, so change it whenever Prepare changes. Required with Prepare.
+	// Default "".
 	Version string
 }
 
@@ -138,7 +138,7 @@ func (s *server) end(pool *pgxpool.Pool) error {
 		select {
 		case <-closed:
 		case <-patience.C:
-			// What blocks it gets an error when the database is dropped.
+			// Code that still uses a connection gets an error when the database is dropped.
 			inUse = fmt.Errorf("%d connections of the test's pool are in use after the test", pool.Stat().AcquiredConns())
 		}
 	}

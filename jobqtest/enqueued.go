@@ -45,9 +45,9 @@ type Job[T jobq.Args] struct {
 	Args T
 }
 
-// Record records what is committed to the database from now on, by whomever: in a
-// database that no other test uses, that is what the test's own functions enqueue.
-// Jobs count also when they have run since.
+// Record records the jobs of all transactions that commit from now on. If no other test
+// uses the database, these are the jobs that the test itself enqueues. Jobs that have run
+// since count as well.
 func Record(tb TB, client *jobq.Client) *Recorder {
 	tb.Helper()
 	return record(tb, client, client.Pool(), false)
@@ -73,9 +73,9 @@ func record(tb TB, client *jobq.Client, querier querier, own bool) *Recorder {
 	return r
 }
 
-// recordedSQL has the jobs with ids above $1, at most $2 of them. Where $3 is set, they
-// are only those that the transaction itself has inserted, or one of its savepoints:
-// it sees no row of another transaction that is still in progress.
+// recordedSQL has the jobs with ids above $1, at most $2 of them. If $3 is set, they are
+// only those that the transaction itself, or one of its savepoints, has inserted: rows of a
+// transaction in progress, since it sees no such rows of other transactions.
 const recordedSQL = `
 select j.id, j.state::text, j.queue, j.kind, j.priority, j.args, j.max_attempts, j.run_at, j.created_at,
     coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, coalesce(j.unique_key, ''), coalesce(j.partition_key, ''), j.tags, j.metadata
@@ -87,16 +87,17 @@ select j.id, j.state::text, j.queue, j.kind, j.priority, j.args, j.max_attempts,
   order by j.id
   limit $2`
 
-// fullNumberSQL is the number of a transaction of which a row has the lower 32 bits
-// (xmin, here x.low): the one of all with these bits that is nearest to x.next.
+// fullNumberSQL is the full number of the transaction that has inserted a row. The row has
+// only its lower 32 bits (xmin, here x.low). Of all numbers with these bits, it is the one
+// nearest to x.next.
 //
 //	next           low          number
 //	4,294,967,300  100          4,294,967,396
 //	4,294,967,300  4294967290   4,294,967,290
 const fullNumberSQL = `x.next + (x.low - x.next % 4294967296 + 6442450944) % 4294967296 - 2147483648`
 
-// Jobs are all jobs that were enqueued, of any kind, by id. The fields set are those
-// that Job names. A Codec of the client has decoded the args.
+// Jobs returns all jobs that were enqueued, of any kind, in the order of their ids. It sets the
+// fields that Job names. If the client has a Codec, the args are decoded.
 func (r *Recorder) Jobs() []jobq.Job {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -138,7 +139,7 @@ func Equal[T jobq.Args](want T) func(T) bool {
 	}
 }
 
-// Enqueued are the jobs of T's kind whose args match, by id. Nil matches all.
+// Enqueued returns the jobs of T's kind whose args match, in the order of their ids. Nil matches all.
 func Enqueued[T jobq.Args](r *Recorder, match func(args T) bool) []Job[T] {
 	r.tb.Helper()
 	found, _ := find(r, match)

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// runTimeout ends a RunDue whose jobs do not end: before go test does, after 10
-	// minutes, which would not say why.
+	// runTimeout is the longest time of a RunDue. It is shorter than the 10 minutes after
+	// which go test ends a test, without a word about the reason.
 	runTimeout = 5 * time.Minute
 	// promoteCount is how many due jobs one statement makes available.
 	promoteCount = 1000
-	// settleCount is with how many jobs that wait for others one statement deals, and
-	// settleEvery how long it is until the next one.
+	// settleCount is how many jobs that wait for others one statement handles, and
+	// settleEvery the pause before the next one.
 	settleCount = 500
 	settleEvery = 10 * time.Millisecond
 	// pageSize is how many jobs are listed and edited in one go.
@@ -33,26 +33,25 @@ const (
 
 // RunOptions say what RunDue runs. The zero value, and nil, mean the defaults.
 type RunOptions struct {
-	// Ahead also runs what is due that much later, as if it were due now: what waits for
-	// its time, a retry or the end of a snooze. Default 0: what is due now.
+	// Ahead also runs the jobs that are due within that time, as if they were due now:
+	// jobs that are scheduled, to be retried or snoozed. Default 0: only what is due now.
 	Ahead time.Duration
 	// Worker is how the worker runs. Default: all queues that have jobs, with one slot
-	// each, and a logger that writes nothing. Batch.ExitWhenEmpty, Batch.LeaveDue, PollOnly and Reconcile
-	// are set in any case: it ends when nothing is left, listens to nothing, and
-	// recovers nothing.
+	// each, and a logger that writes nothing. RunDue always sets Batch.ExitWhenEmpty,
+	// Batch.LeaveDue, PollOnly and Reconcile: the worker ends when nothing is left, does
+	// not listen, and recovers no jobs.
 	Worker worker.Config
 }
 
 // RunDue runs the jobs that are due with a worker, and returns when all have ended, with
-// what the worker has counted. handle adds the handlers; jobs of other kinds stay. Jobs
-// that are enqueued meanwhile are run as well, and those that wait for others once these
-// are over: should one be in a queue that had none
-// before, another worker begins, and handle is called for it too. A job that is to run
-// later, such as after a failure, is left for the next call.
+// what the worker has counted. handle adds the handlers; jobs of other kinds stay. RunDue
+// also runs jobs that are enqueued meanwhile, and jobs that wait for others, once these are
+// over. If such a job is in a queue that had none before, RunDue starts another worker, and
+// calls handle for it too. A job that is to run later, such as after a failure, is left for
+// the next call.
 //
-// A failed run fails no test: look at Counts.Failed, and at Counts.Unreadable if the client
-// has no Codec for encrypted jobs. RunDue fails the test if the
-// worker cannot run.
+// RunDue fails the test if the worker cannot run. A failed run does not fail the test: look
+// at Counts.Failed, and at Counts.Unreadable if the client has no Codec for encrypted jobs.
 func RunDue(tb TB, client *jobq.Client, handle func(w *worker.Worker) error, options *RunOptions) worker.Counts {
 	tb.Helper()
 	if options == nil {
@@ -110,7 +109,7 @@ func runWorker(
 	defer cancel()
 	settled := make(chan error, 1)
 	go func() {
-		defer cancel() // the worker would wait for what it has not done
+		defer cancel() // if settle fails, the worker would wait for it for ever
 		settled <- settle(ctx, client)
 	}()
 	err = w.Run(ctx)
@@ -135,7 +134,7 @@ func settle(ctx context.Context, client *jobq.Client) error {
 	return nil
 }
 
-// settleAll does so until nothing is to be done just now.
+// settleAll does the same until nothing is left to do now.
 func settleAll(ctx context.Context, client *jobq.Client) error {
 	for more := true; more; {
 		var err error
@@ -164,8 +163,8 @@ func sum(a, b worker.Counts) worker.Counts {
 	}
 }
 
-// makeDue does what a janitor does when jobs are due, and lets those be due now that
-// would be so within that time.
+// makeDue makes due jobs available, as a janitor does. First it makes jobs due now that would
+// be due within ahead.
 func makeDue(ctx context.Context, client *jobq.Client, ahead time.Duration) error {
 	if ahead > 0 {
 		if err := pullForward(ctx, client, ahead); err != nil {

@@ -28,7 +28,7 @@ import (
 // killed process has left behind.
 const prefix = "jobqtest_"
 
-// server is a session on the test server, which holds the lock that belongs to the
+// server is a session on the test server. It holds the advisory lock whose number is in the
 // names of the databases that it makes.
 type server struct {
 	url  string
@@ -37,7 +37,7 @@ type server struct {
 	made []string // databases to drop
 }
 
-// connect takes the lock before anything has its key in its name.
+// connect opens a session and takes its lock, before a database has the key in its name.
 func connect(ctx context.Context, url string) (*server, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// name is that of the database of this session, of a template.
+// name is the name of this session's database that is made from the template.
 func (s *server) name(template string) string {
 	return strings.TrimSuffix(template, "template") + s.key
 }
@@ -108,13 +108,13 @@ func isMissing(err error) bool {
 	return errors.As(err, &pgErr) && pgErr.Code == "3D000"
 }
 
-// forget leaves a database that was made to others, or that is gone.
+// forget removes a database from those that end drops: it is a finished template, or is gone.
 func (s *server) forget(name string) {
 	s.made = slices.DeleteFunc(s.made, func(made string) bool { return made == name })
 }
 
-// sweep drops what killed processes have left behind, and old templates. Several may
-// do so at once. What cannot be dropped stays for the next test, and is told.
+// sweep drops what killed processes have left behind, and old templates. Several sessions may
+// do so at once. It logs what cannot be dropped, which the next test tries again.
 func (s *server) sweep(ctx context.Context, logf func(format string, args ...any)) {
 	rows, err := s.conn.Query(ctx, `
 		select d.datname from pg_database d
@@ -152,8 +152,7 @@ func withDatabase(server, name string) string {
 	return strings.TrimSpace(server) + " dbname=" + name // the last one counts
 }
 
-// lockOf is an advisory lock for a name. Two names may share one: then they wait for
-// each other for nothing.
+// lockOf is the number of the advisory lock under which a template is made.
 func lockOf(template string) int64 {
 	number, err := strconv.ParseInt(strings.Split(template, "_")[1], 16, 64)
 	if err != nil {

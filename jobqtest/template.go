@@ -16,7 +16,8 @@ import (
 	"github.com/jobq-dev/jobq/sql/migrations"
 )
 
-// templateTimeout bounds making a template, with what the application adds to it.
+// templateTimeout is the longest time in which a template is made, with what the application
+// adds to it.
 const templateTimeout = 10 * time.Minute
 
 // usedPattern finds the day in the comment of a template, and usedComment writes it.
@@ -25,11 +26,11 @@ const (
 	usedComment = "template of jobqtest, last used on %s"
 )
 
-// template returns the name of a finished template for the options. It makes it if
-// there is none, while others wait, and notes that it is in use.
+// template returns the name of a finished template for the options. If there is none, it makes
+// one, while other sessions wait. It stores in the template's comment that it is in use.
 //
-// A template is made under another name, with the lock of this session, and renamed
-// when it is finished. So a template is whole if it is there.
+// A template is made under another name, with the key of this session in it, and renamed when
+// it is finished. So each template that is there is complete.
 func (s *server) template(options *Options) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), templateTimeout)
 	defer cancel()
@@ -54,8 +55,8 @@ func (s *server) template(options *Options) (string, error) {
 	return name, nil
 }
 
-// templateName is a hash of all that goes into the template, and of the role that makes
-// it: what it owns there, another role may not use.
+// templateName has a hash of all that goes into the template, and of the role that makes it:
+// another role may not use what this role owns there.
 func (s *server) templateName(ctx context.Context, options *Options) (string, error) {
 	var role string
 	if err := s.conn.QueryRow(ctx, "select current_user::text").Scan(&role); err != nil {
@@ -74,8 +75,8 @@ func (s *server) templateName(ctx context.Context, options *Options) (string, er
 	return prefix + hex.EncodeToString(content.Sum(nil))[:12] + "_template", err
 }
 
-// use says whether the template is there, and notes the day in its comment, by which
-// sweep knows that somebody uses it.
+// use says whether the template is there, and stores the day in its comment, so that sweep
+// knows that it is in use.
 func (s *server) use(ctx context.Context, name string) (isThere bool, err error) {
 	var comment, today string
 	err = s.conn.QueryRow(ctx, `select coalesce(max(d.datname), '') <> '', coalesce(max(shobj_description(d.oid, 'pg_database')), ''), current_date::text
@@ -98,15 +99,15 @@ func (s *server) makeTemplate(ctx context.Context, name string, options *Options
 	if err := s.fill(ctx, draft, options); err != nil {
 		return err
 	}
-	// Nobody can connect to it from here on, and so be in the way of a copy.
+	// From here on nobody can connect to it: a connection would prevent copies.
 	if err := s.exec(ctx, "alter database "+draft+" with is_template true allow_connections false"); err != nil {
 		return err
 	}
 	if err := s.exec(ctx, "alter database "+draft+" rename to "+name); err != nil {
 		problem := s.dropTemplate(ctx, draft)
 		s.forget(draft)
-		// A process that is connected to another database of the server has another
-		// lock, and may have been faster.
+		// Advisory locks are per database. So a process that is connected to another
+		// database of the server may have made the template meanwhile.
 		isThere, useErr := s.use(ctx, name)
 		if isThere && problem == nil {
 			return nil

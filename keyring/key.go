@@ -55,9 +55,8 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // MarshalJSON encodes String, for logs in JSON. A key cannot be read back from that: use Line and Parse.
 func (k Key) MarshalJSON() ([]byte, error) { return json.Marshal(k.String()) }
 
-// Parse returns a Keyring of the keys in a text: NAME:BASE64 each, separated by line ends, blanks or commas.
-// What follows # on a line is not read. The first key encrypts. Errors do not
-// show secrets.
+// Parse returns a Keyring of the keys in a text: NAME:BASE64 each, separated by line ends, blanks or
+// commas. What follows # on a line is not read. The first key encrypts. Errors do not show secrets.
 func Parse(text string) (*Keyring, error) {
 	var keys []Key
 	for line := range strings.Lines(text) {

@@ -7,9 +7,9 @@
 //
 // Each value is encrypted by itself with XChaCha20-Poly1305, under the first of the keys
 // and with a random nonce of 24 bytes. The name of the key is stored with it. All keys
-// decrypt. The field, the kind of the job and, but for args, its id are authenticated, and so is
-// the name of a step: a value that was
-// changed, or moved to where it does not belong, is not decrypted.
+// decrypt. The field, the kind of the job and, except for args, its id are authenticated, and so is
+// the name of a step: a value that was changed, or moved to where it does not belong, is not
+// decrypted.
 package keyring
 
 import (

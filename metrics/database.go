@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// readEvery is the least time between two readings of the database, however
-	// often it is scraped.
+	// readEvery is the shortest time between two readings of the database, however
+	// often Prometheus scrapes.
 	readEvery = 5 * time.Second
-	// readTimeout ends a reading, and scrapeTimeout a scrape's wait for it.
+	// readTimeout is the longest time of a reading, and scrapeTimeout how long a scrape
+	// waits for one.
 	readTimeout   = 10 * time.Second
 	scrapeTimeout = 2 * time.Second
 )
@@ -42,7 +43,8 @@ type Database struct {
 	minutes func(context.Context, time.Duration) ([]monitor.Minute, error)
 	added   func(context.Context) (int64, error)
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// guarded by mu
 	last    reading
 	tried   time.Time
 	ends    ends
@@ -103,7 +105,7 @@ func (d *Database) Collect(to chan<- prometheus.Metric) {
 	jobsAdded.send(to, float64(last.added))
 }
 
-// Problems says in words that the database cannot be read, for Handler; nil if it
+// Problems is for Handler. It says in words that the database cannot be read; nil if it
 // can be.
 func (d *Database) Problems() []string {
 	if d.read(scrapeTimeout).up {
@@ -112,8 +114,8 @@ func (d *Database) Problems() []string {
 	return []string{"the database does not answer"}
 }
 
-// read returns the last reading, after it has begun a new one if that is due, and
-// waited for it.
+// read returns the last reading. If a new one is due or under way, it first waits for
+// that, for at most patience.
 func (d *Database) read(patience time.Duration) reading {
 	d.mu.Lock()
 	if d.pending == nil && (d.tried.IsZero() || time.Since(d.tried) >= readEvery) {
@@ -139,7 +141,8 @@ func (d *Database) read(patience time.Duration) reading {
 	return last
 }
 
-// readNow reads the database. It is not bound to a scrape: others wait for it too.
+// readNow reads the database. The end of a scrape does not end it, since other scrapes wait for
+// it as well.
 func (d *Database) readNow() {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()

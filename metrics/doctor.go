@@ -16,8 +16,8 @@ var (
 // Findings is how many findings of each severity an examination has.
 type Findings struct{ Critical, Warning, Note int }
 
-// Doctor is a collector of what examinations of a database find. Scrapes have the last one, and
-// never wait for another. It is safe for concurrent use.
+// Doctor is a collector of what examinations of a database find. Scrapes get the findings of the
+// last one, and never wait for another. It is safe for concurrent use.
 type Doctor struct {
 	examine func(context.Context) (Findings, error)
 	every   time.Duration
@@ -27,14 +27,14 @@ type Doctor struct {
 	at   time.Time // guarded by mu: zero before the first
 }
 
-// NewDoctor returns a collector of what examine finds, which Run calls, with so long between
-// two calls. `jobq metrics` has one with the checks of jobq doctor.
+// NewDoctor returns a collector of what examine finds. Run calls examine at this interval.
+// `jobq metrics` has one with the checks of jobq doctor.
 func NewDoctor(examine func(context.Context) (Findings, error), every time.Duration) *Doctor {
 	return &Doctor{examine: examine, every: every}
 }
 
-// Run examines the database until the context ends, at once and then again and again. Where an
-// examination fails, as while the database is away, the figures stay as they are.
+// Run examines the database until the context ends: at once, and then at the interval. If an
+// examination fails, for example while the database is away, the figures stay as they are.
 func (d *Doctor) Run(ctx context.Context) {
 	ticker := time.NewTicker(d.every)
 	defer ticker.Stop()

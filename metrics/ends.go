@@ -8,24 +8,25 @@ import (
 
 const (
 	// endsSpan is how far back the ends of jobs are read each time: a transaction that ends a job
-	// may commit some minutes later. After a time without an answer it is more, up to endsSpanMax.
+	// may commit some minutes later. The time since the last reading is added, up to endsSpanMax.
 	endsSpan    = 5 * time.Minute
 	endsSpanMax = time.Hour
 	// endsKept is how long a minute is remembered. It is more than endsSpanMax, so that no
 	// minute is counted twice.
 	endsKept = 2 * endsSpanMax
-	// endsQueuesMax is of how many queues the ends are counted. Those of more are counted as of the queue "other".
+	// endsQueuesMax is how many queues have counters of their own. The ends of further queues
+	// count for the queue "other".
 	endsQueuesMax = 1000
 )
 
-// ends makes counters of the sums that the database has by minute, and forgets after a while.
+// ends makes counters of the sums by minute, which the database keeps only for a while.
 //
 // Example: the minute 12:00 had 5 completed jobs when it was last read, and has 7 now. The
-// counter grows by 2. What there was at the first reading does not count.
+// counter grows by 2. The sums at the first reading do not count.
 type ends struct {
 	seen   map[minuteOf]monitor.QueueStats // as last read
 	totals map[string]*monitor.QueueStats  // by queue
-	newest time.Time                       // of the minutes
+	newest time.Time                       // the latest minute in seen
 }
 
 type minuteOf struct {
@@ -33,7 +34,7 @@ type minuteOf struct {
 	queue string
 }
 
-// span is how far back to read when the last reading was so long ago.
+// span is how far back to read. since is the time since the last reading.
 func (e *ends) span(since time.Duration) time.Duration {
 	if e.seen == nil {
 		return endsSpan

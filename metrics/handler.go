@@ -11,8 +11,8 @@ import (
 
 // Handler serves three paths. /metrics has the collectors' figures, and those of
 // the Go runtime and the process, from a registry of its own. /healthz answers 200
-// while the process lives. /readyz answers 200, or 503 and what problems returns,
-// a line each; nil problems means always ready.
+// while the process lives. /readyz answers 200 if problems returns nothing, and
+// otherwise 503 with a line for each problem; nil problems means always ready.
 //
 // The collectors must differ: two workers need registries of yours, with
 // prometheus.WrapRegistererWith. Handler panics when they do not differ.

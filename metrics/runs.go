@@ -17,8 +17,8 @@ const kindsMax = 100
 // otherKind is the label of the kinds beyond kindsMax.
 const otherKind = "other"
 
-// Runs measures the runs of a worker, by queue and kind: the first 100 pairs each
-// by itself, and those after them with kind "other". Its zero value is of no use.
+// Runs measures the runs of a worker, by queue and kind: the first 100 pairs each by
+// itself, and later pairs as kind "other" of their queue. Make one with NewRuns.
 type Runs struct {
 	run, wait *prometheus.HistogramVec
 	pairs     sync.Map // of pair to *observers
@@ -33,7 +33,7 @@ type pair struct{ queue, kind string }
 // observers are the histograms of a pair, looked up once.
 type observers struct{ run, wait prometheus.Observer }
 
-// NewRuns returns histograms that are empty.
+// NewRuns returns Runs that have measured nothing yet.
 func NewRuns() *Runs {
 	vector := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// lookPoll is how often a migration that runs is looked at. Waits that are shorter
-	// are not spoken of.
+	// lookPoll is how often it is checked whether a running migration waits for a lock.
+	// Shorter waits may not be reported.
 	lookPoll    = 500 * time.Millisecond
 	lookTimeout = 5 * time.Second
 )
 
-// watched runs a migration on a connection, and looks from another one whether it waits
-// for a lock. It says once for which session it waits, and the error of a migration that
-// gave up names that session too. For instance, with a lock_timeout of 5 s:
+// watched runs a migration on a connection, and checks from another one whether it waits
+// for a lock. It logs once for which session the migration waits. If the migration then
+// fails, its error names that session too. For example, with a lock_timeout of 5 s:
 //
-//	0.0 s  the migration wants table pending, which a report has read and not let go
-//	0.5 s  a look: the report is named in the log
-//	5.0 s  the server ends the migration: the error names the report
+//	0.0 s  the migration wants to lock table pending, on which the transaction of a
+//	       report still has a lock
+//	0.5 s  a check finds that: the log names the session of the report
+//	5.0 s  the server ends the migration: the error names the session of the report
 func (d *driver) watched(ctx context.Context, conn db.DBTX, run func() error) error {
-	var session int32 // not that of the connection's start: a pooler has several sessions
+	var session int32 // asked for now, since a pooler may use another session than at the connection's start
 	if err := conn.QueryRow(ctx, "select pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&session); err != nil {
 		return fmt.Errorf("ask for the session's id: %w", err)
 	}
@@ -43,21 +44,21 @@ func (d *driver) watched(ctx context.Context, conn db.DBTX, run func() error) er
 	err := run()
 	stop()
 	<-watched
-	// Of other timeouts and cancellations, a wait that was over is not the reason.
+	// A wait that had ended before is not the reason for another timeout.
 	if len(blockers) > 0 && (db.IsLockTimeout(err) || waits && db.IsTimeout(err)) {
 		return fmt.Errorf("%w: %s", err, blocked(blockers))
 	}
 	return err
 }
 
-// watch looks at a session until the context ends, and returns for whom it waited when it
-// last did, and whether it did at the last look.
+// watch checks a session until the context ends. It returns for which sessions the session
+// waited last, and whether it still waited at the last check.
 func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlockersRow, waits bool) {
 	told := int32(-1) // 0 is a prepared transaction
 	for sleep.For(ctx, lookPoll) == nil {
 		blockers, err := d.look(ctx, session)
 		if err != nil {
-			return last, waits // such as: no more connections. All this is only for messages
+			return last, waits // for example, no connection is free; all this is only for messages
 		}
 		waits = len(blockers) > 0
 		if !waits {
@@ -72,7 +73,7 @@ func (d *driver) watch(ctx context.Context, session int32) (last []db.SessionBlo
 	return last, waits
 }
 
-// look is not interrupted when the migration ends, which would cost the connection.
+// look is not interrupted when the migration ends, because that would close the connection.
 func (d *driver) look(ctx context.Context, session int32) ([]db.SessionBlockersRow, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()

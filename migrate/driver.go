@@ -23,13 +23,13 @@ const createTable = `create table if not exists jobq.jobq_migration (
   compatible_from integer     not null check (compatible_from between 1 and version)
 )`
 
-// idleTransaction begins a transaction that will be idle for as long as a
-// migration takes: the one that holds the lock, and the one that will record
-// what a migration does outside of it. The server's settings must not end
-// them, and with them the lock or the record; and they must hold no snapshot
-// between statements, for which CREATE INDEX CONCURRENTLY would wait for ever:
-// hence read committed, and the simple protocol for whoever sends this.
-// Asked of pg_settings, because transaction_timeout came with PostgreSQL 17.
+// idleTransaction is sent at the begin of a transaction that is idle for as long as
+// a migration takes. There are two: one holds the lock, the other records a migration
+// that runs outside of a transaction. The server's timeouts must not end them. And
+// they must hold no snapshot between statements, since CREATE INDEX CONCURRENTLY
+// would wait for that for ever: so they are read committed, and the caller must use
+// the simple protocol. It reads pg_settings, because transaction_timeout exists only
+// since PostgreSQL 17.
 const idleTransaction = `set transaction isolation level read committed;
 select set_config(name, '0', true) from pg_catalog.pg_settings
   where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')`
@@ -40,9 +40,9 @@ type driver struct {
 	pool          *pgxpool.Pool
 	schema        *db.Schema
 	files         fs.FS
-	compatible    map[int]int       // from which version on, by version
-	committedFunc func(version int) // told of each migration when it is done
-	logger        *slog.Logger      // told for whom a migration waits
+	compatible    map[int]int       // by migration: programs work with it if they know this version or a later one
+	committedFunc func(version int) // called for each migration when it is done
+	logger        *slog.Logger      // gets the warnings for which session a migration waits
 }
 
 func newDriver(m *migrator, files fs.FS) *driver {
@@ -72,12 +72,12 @@ type executor struct {
 	conn   db.DBTX
 }
 
-// TableExists is asked about River's own bookkeeping table.
+// TableExists is called for River's own bookkeeping table, in place of which we have ours.
 func (e *executor) TableExists(context.Context, *riverdriver.TableExistsParams) (bool, error) {
 	return true, nil
 }
 
-// ColumnExists is asked about River's own bookkeeping table.
+// ColumnExists is called for River's own bookkeeping table: see TableExists.
 func (e *executor) ColumnExists(context.Context, *riverdriver.ColumnExistsParams) (bool, error) {
 	return true, nil
 }
@@ -88,7 +88,7 @@ func (e *executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, idleTransaction, pgx.QueryExecModeSimpleProtocol); err != nil {
-		_ = tx.Rollback(ctx) // the first error says more; the pool closes the connection
+		_ = tx.Rollback(ctx) // the first error says more; if this fails, the pool closes the connection
 		return nil, err
 	}
 	return e.driver.UnwrapExecutor(tx), nil
@@ -157,7 +157,8 @@ func (e *executorTx) MigrationInsertMany(ctx context.Context, params *riverdrive
 	return e.executor.MigrationInsertMany(ctx, params)
 }
 
-// MigrationDeleteByLineAndVersionMany forgets them likewise.
+// MigrationDeleteByLineAndVersionMany deletes the records of migrations in the transaction that took
+// them back.
 func (e *executorTx) MigrationDeleteByLineAndVersionMany(ctx context.Context, params *riverdriver.MigrationDeleteByLineAndVersionManyParams) ([]*riverdriver.Migration, error) {
 	e.versions = append(e.versions, params.Versions...)
 	return e.executor.MigrationDeleteByLineAndVersionMany(ctx, params)

@@ -17,17 +17,18 @@ const headerMark = "-- jobq:"
 //	-- jobq:no-transaction
 //	-- jobq:compatible-from 12
 type header struct {
-	// noTransaction is of a migration that cannot run in a transaction, such as
-	// CREATE INDEX CONCURRENTLY. Its statements run one by one in a session of their
-	// own, which ends with it, so that a `set` holds for those after it and for nothing
-	// else; each ends with a semicolon at the end of a line. What fails halfway stays
-	// half done and is run again as a whole, so it begins by removing what it makes: an
-	// index that could not be built to its end is there, but invalid.
+	// noTransaction says that the migration cannot run in a transaction, such as
+	// CREATE INDEX CONCURRENTLY. Its statements run one by one; each ends with a
+	// semicolon at the end of a line. They run in a session of their own, which ends
+	// with the migration, so that a `set` holds only for the statements after it. If
+	// one fails, those before it stay done, and the next try runs all of them again. So
+	// the migration must begin by removing what it makes: an index that was not built
+	// to its end is there, but invalid.
 	noTransaction bool
 	// compatibleFrom says that programs work with the tables after the migration if
 	// they know this version or a later one. Without it, they must know the migration
-	// itself: that is the safe side. docs/decisions/0026 says what has to be true of a
-	// migration that says more. 0 means that it says nothing.
+	// itself, which is always safe. docs/decisions/0026-rolling-upgrades.md says what must
+	// be true of a migration with an earlier version here. 0 means that it says nothing.
 	compatibleFrom int
 }
 

@@ -15,17 +15,17 @@ import (
 const (
 	lockPoll      = 200 * time.Millisecond
 	unlockTimeout = 5 * time.Second
-	// dropTimeout bounds how long the bookkeeping table is waited for before it is dropped.
+	// dropTimeout is the longest wait for the lock on the bookkeeping table before it is dropped.
 	dropTimeout = 5 * time.Second
 )
 
 // lock waits for its turn among migrators of the schema, in whatever process,
 // and returns the function that ends the turn.
 //
-// The lock belongs to a transaction, so that a pooler cannot leave it behind,
-// and that transaction holds no snapshot (idleTransaction). Nobody blocks in
-// the server for the lock, which would be a snapshot too: they ask again.
-// Who has to wait says so once, and for whom: any role may take this lock.
+// The lock belongs to a transaction, so that a pooler cannot keep it in a session, and
+// that transaction holds no snapshot (idleTransaction). A statement that waits for the
+// lock would hold a snapshot too, so a migrator that does not get the lock asks again
+// every 200 ms. It logs once for which session it waits: any role may take this lock.
 func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema, logger *slog.Logger) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -31,8 +31,8 @@ type Config struct {
 	Target int
 	// DryRun only says what would be done. Default false.
 	DryRun bool
-	// Logger is told of each migration when it is done, and for which session one waits.
-	// Default slog.Default().
+	// Logger gets a line for each migration when it is done, and a warning when one waits
+	// for another session. Default slog.Default().
 	Logger *slog.Logger
 
 	source source // for tests
@@ -98,8 +98,8 @@ type migrator struct {
 	pool   *pgxpool.Pool
 	river  *rivermigrate.Migrator[pgx.Tx]
 
-	compatible map[int]int            // from which version of programs on, by migration
-	direction  rivermigrate.Direction // of the run that is going on
+	compatible map[int]int            // by migration: programs work with it if they know this version or a later one
+	direction  rivermigrate.Direction // of the current run
 }
 
 func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migrator, error) {

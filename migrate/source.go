@@ -13,8 +13,8 @@ import (
 // migrationFolder is where rivermigrate looks for the files.
 const migrationFolder = "migration/" + line + "/"
 
-// line is the name under which rivermigrate knows our migrations. Its own is
-// called main, and is special to it.
+// line is the name under which rivermigrate knows our migrations. Its own line is called
+// main, which it treats in a special way.
 const line = "jobq"
 
 // source is where the migration files are, as NNN_name.up.sql and .down.sql.
@@ -45,17 +45,17 @@ func (s source) render(schema *db.Schema) (fs.FS, error) {
 	return rendered, nil
 }
 
-// scriptHead tells whoever runs the script how to stop at the first error:
-// psql would go on with the next migration.
+// scriptHead says how to run the script so that it stops at the first error. By default, psql
+// would go on with the next migration.
 const scriptHead = `-- jobq, schema %s: migrations %d to %d, with the record of each.
 -- Run it with: psql -v ON_ERROR_STOP=1 -f FILE
 `
 
-// SQL returns what Up would run for the config's schema, for those who want
-// to read it or run it themselves, with psql: every migration above from, up
-// to and including Target, or to the latest. From 0 means all of them, and the
-// schema; one alone is from Target - 1. It is empty when there is nothing to
-// run. A nil config means the defaults.
+// SQL returns what Up would run for the config's schema, to read it or to run it with
+// psql: each migration with a version above from, up to Target, or to the latest without
+// a Target. With from 0, it also makes the schema. For a single migration, from is
+// Target - 1. The result is empty when there is nothing to run. A nil config means the
+// defaults.
 func SQL(config *Config, from int) (string, error) {
 	script, err := writeScript(config, from)
 	if err != nil {

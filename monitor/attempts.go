@@ -11,8 +11,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
-// Attempt is the record of a run that did not simply succeed, or that left
-// output.
+// Attempt is the record of a run that has ended in another way than completed, that has
+// output or usage, or that its program has ended by a call such as jobq.complete.
 type Attempt struct {
 	Number     int          `json:"number"` // from 1; runs that do not count keep the number
 	Outcome    jobq.Outcome `json:"outcome"`

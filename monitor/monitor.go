@@ -1,8 +1,9 @@
 // Package monitor shows what happens in the database: queues and what waits in
 // them, schedules and their ticks, workers, statistics, failures, the runs of a job
-// and their output, what operators did, and what workers do at this moment. It changes nothing, and the
-// database role jobq_viewer is enough for all of it. [jobq.Client] finds the jobs
-// themselves: Get, List and Count.
+// and their output, what operators did, and what workers do at this moment. It changes
+// no job and no setting: Watch alone writes, that somebody watches. The database role
+// jobq_viewer is enough for all of it. [jobq.Client] finds the jobs themselves: Get,
+// List and Count.
 package monitor
 
 import (

@@ -18,9 +18,9 @@ type Queue struct {
 	// ten queues. A count that has reached it means "at least as many".
 	Available    int64 `json:"available"`
 	AvailableMax int64 `json:"available_max"`
-	// Scheduled and Retrying count among the CountMax jobs of all queues that
-	// are due next, Waiting among the CountMax oldest that wait for others, Failed and Cancelled among the CountMax that ended last
-	// without success.
+	// Scheduled and Retrying count among the CountMax jobs of all queues that are due next,
+	// Waiting among the CountMax oldest that wait for others, Failed and Cancelled among the
+	// CountMax that ended last without success.
 	Scheduled int64 `json:"scheduled"`
 	Retrying  int64 `json:"retrying"` // those of the scheduled that have failed before
 	Waiting   int64 `json:"waiting"`  // for other jobs
@@ -28,8 +28,9 @@ type Queue struct {
 	Slots     int64 `json:"slots"` // of workers that live and do not drain
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
-	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of partition keys that a limit, a rate or
-	// an order holds do not count. It is nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
+	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of
+	// partition keys that are paused, or that a limit, a rate or an order holds, do not count. It is
+	// nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
 	HeadRunAt *time.Time `json:"head_run_at,omitempty"`
 	QueueSettings
 	// ThrottledUntil is when the next job may start, if the rate keeps it from starting now.
@@ -40,8 +41,9 @@ type Queue struct {
 	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
-// Queues returns every queue that has a setting, a live job or a worker, by
-// name, at most 1000. It costs the same however many jobs there are.
+// Queues returns every queue that has a setting, a job that waits or runs, a worker, or one of
+// the CountMax jobs that ended last without success: by name, at most 1000. It costs the same
+// however many jobs there are.
 func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 	rows, err := m.queries.QueueList(ctx, jobq.CountMax)
 	if err != nil {
@@ -75,11 +77,11 @@ func rateOf(jobs int32, periodMs int64, burst int32) *jobq.Rate {
 	return &jobq.Rate{Jobs: int(jobs), Period: db.Milliseconds(periodMs), Burst: int(burst)}
 }
 
-// QueueKnown says whether anything in the database names this queue: settings, a
-// job that waits or runs, a worker that serves it, or a job that ended within the
-// last 30 days. If nothing does, the name may be misspelt. Of the scheduled jobs it
-// looks at the CountMax that are due next. It is quick on a busy database too: it
-// stops at the first of these, and each look is small.
+// QueueKnown says whether anything in the database names this queue: settings, a job
+// that waits or runs, a worker that serves it, or a job that ended within the last 30
+// days. If nothing does, the name may be misspelt. Of the scheduled jobs it looks at
+// the 10,000 that are due next, and of those that wait for others at the 10,000 oldest.
+// It is quick on a busy database too: it stops at the first sign, and each look is small.
 func (m *Monitor) QueueKnown(ctx context.Context, name string) (bool, error) {
 	known, err := m.queries.QueueKnown(ctx, name)
 	if err != nil {
@@ -128,8 +130,9 @@ type QueueSettings struct {
 	// KeyOrder is whether the jobs of each partition key run in order, one after the other, which
 	// needs a KeyLimit of 1. Default jobq.KeyOrderNone.
 	KeyOrder jobq.KeyOrder `json:"key_order,omitempty"`
-	// KeySeparator is what ends the group of a partition key of the queue: acme/1 and acme/2 are of the group acme where it
-	// is "/". Groups have equal shares of the queue. 1 to 8 characters; default "", each key is a group.
+	// KeySeparator is what ends the group of a partition key of the queue: acme/1 and acme/2 are of the
+	// group acme where it is "/". Groups have equal shares of the queue. 1 to 8 characters; default "",
+	// each key is a group.
 	KeySeparator string `json:"key_separator,omitempty"`
 	// Rate is how many jobs of the queue may start, over all workers, with its burst.
 	// Default nil, as many as there are.

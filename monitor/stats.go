@@ -87,8 +87,8 @@ func (m *Monitor) Minutes(ctx context.Context, span time.Duration) ([]Minute, er
 	return minutes, nil
 }
 
-// Added is how many jobs were added since the tables were made. It counts the ids that were given, and
-// so those of transactions that rolled back and of duplicates, too.
+// Added is how many jobs were added since the tables were made. It counts the ids that were drawn, and
+// so those of transactions that rolled back, and of duplicates, too.
 func (m *Monitor) Added(ctx context.Context) (int64, error) {
 	added, err := m.queries.JobsAdded(ctx)
 	if err != nil {

@@ -50,10 +50,10 @@ type WatchConfig struct {
 	Logger *slog.Logger
 }
 
-// Watch tells what workers do, as it happens, until the context ends: they
-// send digests only while somebody watches. It needs a direct connection (jobq.Config.Listen,
-// where the pool has none), of which it makes one of its own; it reconnects for ever. What workers have told it
-// reads by the client's pool, at most every 50 ms.
+// Watch tells what workers do, as it happens, until the context ends: they send
+// digests only while somebody watches. It listens on a connection of its own, which
+// must be direct: see jobq.Config.Listen. It reconnects whenever that is lost. It reads
+// the digests on the client's pool, at most every 50 ms.
 func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -101,8 +101,8 @@ type ReasonFacts struct {
 	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
 	Workers int64 `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
-	// WorkersUnknown is how many of them are of an earlier version, which does not tell of the slots of kinds, when no other one has
-	// room: whether these have is not known.
+	// WorkersUnknown is how many of them are of an earlier version, which does not tell of the slots of
+	// kinds, if no other worker has room: whether these have room is not known.
 	WorkersUnknown int64    `json:"workers_unknown,omitempty"`
 	Silent         int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
 	Draining       int64    `json:"draining,omitempty"` // workers of the queue that drain
@@ -114,9 +114,11 @@ type ReasonFacts struct {
 	// without one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`
 	BeforeMax int64  `json:"before_max,omitempty"`
-	// KeysBefore is how many partition keys have their turn before the job's, and KeysNew how many get theirs together with it, in
-	// an order that is not known yet: its jobs have come since the last claim. More than KeysBeforeMax are not counted: one
-	// more stands for all. They are nil for a job without a key, for one whose key is at its limit or in strict order and not free, and where they are not known.
+	// KeysBefore is how many partition keys have their turn before the job's. KeysNew is how many get
+	// theirs together with it, in an order that is not known yet, because their jobs have come since the
+	// last claim. More than KeysBeforeMax are not counted: one more stands for all. They are nil for a
+	// job without a key, for one whose key is at its limit or has to wait for its head, and where they
+	// are not known.
 	KeysBefore    *int64 `json:"keys_before,omitempty"`
 	KeysNew       *int64 `json:"keys_new,omitempty"`
 	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`

@@ -23,7 +23,7 @@ type Worker struct {
 	// Programs sums up those of the kinds that have programs for handlers.
 	Programs    map[string]Programs `json:"programs,omitempty"`
 	Draining    bool                `json:"draining"` // takes no new work, or was asked to
-	Running     int64               `json:"running"`  // leases held
+	Running     int64               `json:"running"`  // jobs that it holds and that have not ended, with those claimed ahead
 	StartedAt   time.Time           `json:"started_at"`
 	HeartbeatAt time.Time           `json:"heartbeat_at"`
 }

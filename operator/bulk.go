@@ -103,9 +103,8 @@ type BulkProgress struct {
 // Bulk acts on the jobs that the filter matches when it begins: jobs that are
 // enqueued, or end, later are left alone, ages are those of that moment, and jobs in a
 // state in which the action does nothing, such as finished ones of a cancel, are left
-// alone, too. It works in batches from the newest
-// job down, each batch a transaction, and records all of them as one action,
-// which can be undone as one. When the context ends it stops between two
+// alone, too. It works in batches from the newest job down, each batch a transaction,
+// and records all of them as one action, which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
 // its end, was undone, or runs. One whose process was killed counts as running
 // for a minute more.
@@ -193,7 +192,8 @@ func (o *Operator) bulkWork(ctx context.Context, bulk bulkAction, holder string,
 }
 
 // bulkLease is how long nobody else works on an action after its last batch has
-// begun: longer than one takes, and no longer than one waits for who has died.
+// begun. It is longer than a batch takes, and short enough to wait for if the process
+// has died.
 const bulkLease = time.Minute
 
 // letGoTimeout bounds the end of an action's lease.

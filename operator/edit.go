@@ -144,10 +144,10 @@ type Cloned struct {
 	State   jobq.State `json:"state"`
 }
 
-// Clone adds a job that is made as another one was, whatever state that is in,
-// but for what the change sets: kind, args, queue, priority, max_attempts,
-// timeout, backoff, tags and metadata. It is due now unless RunAt says when, and
-// has no unique key, since that may be held by the other job. It is in the audit,
+// Clone adds a job with the kind, args, queue, priority, max_attempts, timeout,
+// backoff, tags, metadata and partition key of another one, whatever state that is
+// in, except for what the change sets. The new job is due now unless RunAt says
+// when, and has no unique key, since the other job may hold it. It is in the audit,
 // and an undo removes the new job, unless a worker has had it.
 func (o *Operator) Clone(ctx context.Context, id int64, change JobChange) (*Cloned, error) {
 	operation := fmt.Sprintf("clone job %d", id)

@@ -1,9 +1,8 @@
 // Package operator acts on jobs, queues, schedules and workers on behalf of a person: requeue,
-// cancel, delete, edit and clone jobs, one by one or all that a filter matches,
-// pause and resume queues and kinds, set, pause, run and remove schedules, change settings,
-// drain workers. Each action is recorded
-// in the audit with the name of who took it, and most can be undone. The database
-// role jobq_admin is needed.
+// cancel, delete, edit and clone jobs, one by one or all that a filter matches; pause and resume
+// queues, kinds and partition keys; set, pause, run and remove schedules; change settings; drain
+// workers. Each action is recorded in the audit with the name of who took it, and most can be
+// undone. The database role jobq_admin is needed.
 package operator
 
 import (

@@ -20,8 +20,8 @@ type KeyActed struct {
 }
 
 // PauseKey makes workers claim no more jobs of a partition key of a queue; what runs goes on. It
-// takes effect when it commits. Neither the queue nor the key need be known: to refuse a misspelt queue,
-// ask a monitor first. The reason is for people, and may be empty.
+// takes effect when it commits. Neither the queue nor the key need be known: to refuse a misspelt
+// queue, ask a monitor first. The reason is for people, and may be empty.
 func (o *Operator) PauseKey(ctx context.Context, queue, key, reason string) (KeyActed, error) {
 	return o.actOnKey(ctx, "pause", db.KeyActParams{Actor: o.actor, Action: string(jobq.ActionKeyPause), Queue: queue, Key: key, Note: db.TextOrNull(reason)})
 }
@@ -31,8 +31,9 @@ func (o *Operator) ResumeKey(ctx context.Context, queue, key string) (KeyActed, 
 	return o.actOnKey(ctx, "resume", db.KeyActParams{Actor: o.actor, Action: string(jobq.ActionKeyResume), Queue: queue, Key: key})
 }
 
-// SetKeyWeight makes a partition key of a queue start so many jobs, 1 to 100, where one without a weight starts one, while both have
-// jobs waiting. It holds for each claim that begins after it has returned. 1 takes the weight away. Neither the queue nor the key need be known.
+// SetKeyWeight gives a partition key of a queue a weight, 1 to 100: while jobs of both wait, so many
+// jobs of the key start for each job of a key without a weight. It holds for each claim that begins
+// after it has returned. 1 takes the weight away. Neither the queue nor the key need be known.
 func (o *Operator) SetKeyWeight(ctx context.Context, queue, key string, weight int) (KeyActed, error) {
 	operation := fmt.Sprintf("weight of key %q of queue %q", key, queue)
 	if err := o.checkTexts(operation, argument{"queue", queue}, argument{"partition_key", key}); err != nil {

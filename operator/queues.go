@@ -21,9 +21,10 @@ type QueueActed struct {
 	Known bool `json:"known"`
 }
 
-// PauseQueue makes workers claim nothing more from the queue; what runs goes
-// on. The reason is for people, and may be empty. A queue that is not known yet is paused too, and its first job will
-// wait; to refuse a misspelt name, ask a monitor whether the queue is known.
+// PauseQueue makes workers claim nothing more from the queue; what runs goes on. The
+// reason is for people, and may be empty. A queue that is not known yet is paused
+// too, and its first job will wait; to refuse a misspelt name, ask a monitor whether
+// the queue is known.
 func (o *Operator) PauseQueue(ctx context.Context, name, reason string) (QueueActed, error) {
 	return o.actOnQueue(ctx, db.QueueActParams{Action: string(jobq.ActionPause), Actor: o.actor, Queue: name, Note: db.TextOrNull(reason)})
 }
@@ -69,8 +70,8 @@ type QueueChange struct {
 	// KeyOrder is whether the jobs of each partition key run in order. It needs a KeyLimit of 1,
 	// which it sets where there is none; jobq.KeyOrderNone for no order.
 	KeyOrder *jobq.KeyOrder
-	// KeySeparator is what ends the group of a partition key; groups have equal shares of the queue, however many keys
-	// they have. "" for each key as its own group.
+	// KeySeparator is what ends the group of a partition key; groups have equal shares of the queue,
+	// however many keys they have. "" for each key as its own group.
 	KeySeparator *string
 	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
 	Rate *jobq.Rate
@@ -82,11 +83,12 @@ type QueueChange struct {
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder, KeySeparator, Rate and
-// KeyRate hold for every claim from the moment on at which this returns; what runs already goes on. A janitor deletes what a shorter
-// Retention no longer keeps within minutes, and an Undo does not bring that back. A Lease for which the ExtendEvery
-// stored is too long puts that back to its default. Settings that cannot go
-// together are ErrInvalid, with the reason.
+// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder,
+// KeySeparator, Rate and KeyRate hold for every claim that begins after this has
+// returned; what runs already goes on. A janitor deletes what a shorter Retention no
+// longer keeps within minutes, and an Undo does not bring that back. If the stored
+// ExtendEvery is too long for a new Lease, it gets its default again. Settings that
+// cannot go together are ErrInvalid, with the reason.
 func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
 	operation := fmt.Sprintf("set queue %q", name)
 	texts := []argument{{"queue", name}}

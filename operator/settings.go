@@ -33,7 +33,7 @@ func (o *Operator) SetSettings(ctx context.Context, change SettingsChange) (audi
 		return 0, err
 	}
 	var crashes pgtype.Int4
-	if change.QuarantineCrashes != nil { // what does not fit is as wrong as what does
+	if change.QuarantineCrashes != nil { // the bounds are beyond the limits of the setting
 		crashes = pgtype.Int4{Int32: int32(max(min(*change.QuarantineCrashes, math.MaxInt32), math.MinInt32)), Valid: true} // #nosec G115 -- bounded here
 	}
 	var keep pgtype.Bool

@@ -15,14 +15,15 @@ import (
 // Undo takes back an action on those of its jobs that nothing has happened to
 // since; the others come with the reason. It works in transactions of up to 1000
 // jobs: one that was stopped goes on when it is called again. With an error, Acted
-// has the jobs of the transactions before it, which stay undone; without any, it
-// has no jobs. An action of which
-// nothing could be taken back can be undone later. Of a job that was deleted, the
-// latest 100 attempts come back. ErrNotFound if there is no such
-// action, ErrConflict if it is undone already, an undo itself, a drain, a run of a
-// schedule, a pause or resume of a queue or a kind that was paused or resumed since,
-// a change of settings that were changed since, or an action on a schedule that
-// something like it was done to since.
+// has the jobs of the transactions before it, which stay undone. If there was none,
+// it has no jobs. An action of which nothing could be taken back can be undone
+// later. Of a job that was deleted, the latest 100 attempts come back.
+//
+// ErrNotFound if there is no such action. ErrConflict if it is undone already; for an
+// undo, a drain, an export and a run of a schedule; for a pause or resume of a queue,
+// a kind or a partition key that was paused or resumed since; for settings and weights
+// that were changed since; and for an action on a schedule that was changed, removed,
+// paused or resumed since in a way that the undo would take back as well.
 func (o *Operator) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	operation := fmt.Sprintf("undo action %d", auditID)
 	undone := &Acted{}

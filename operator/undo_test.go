@@ -192,6 +192,7 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue_set('me', 'q', '{\"key_separator\": \"123456789\"}')", "key_separator", "1 to 8 characters"},
 		{"select jobq.act_queue_set(null, 'q', '{\"lease\": \"5 s\"}')", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_settings('me', '1 hour')", "finished_retention", "1 day to 10 years, not 01:00:00"},
+		{"select jobq.act_settings('me', failed_retention => '1 hour')", "failed_retention", "1 day to 10 years"},
 		{"select jobq.act_settings(null, '2 days')", "actor", "1 to 255 characters, not null"},
 	} {
 		_, err := client.Pool().Exec(ctx, test.sql)

@@ -106,13 +106,15 @@ grant execute on function
   jobq.job_over, jobq.waiting_free, jobq.waiting_cancel, jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune
   to jobq_worker;
 
--- An admin does what operators do: acts on jobs and queues, and has it
--- recorded. It claims nothing: it cannot make a lease, nor extend or end one.
--- Rows of run come and go by a cancel, a requeue and an undo. One that an admin
--- makes up makes nobody run anything: workers go by what they have claimed, and
--- whoever reaps by the ids of the lease. It is a job that lists show, and no more;
--- with the id of another job, that one cannot be requeued. One with a lease that is held shows as running until its day goes.
--- The same holds of a past lease, which an undo puts back when retention has dropped it.
+-- An admin does what operators do: acts on jobs and queues, and has it recorded. It
+-- claims nothing: it cannot make a lease, nor extend or end one.
+--
+-- It may insert and delete rows of run, since a cancel, a requeue, a delete and an undo do
+-- that. If an admin inserts a row of its own making, nobody runs anything: workers go by
+-- what they have claimed, and reapers by the ids in the lease. Lists show it as a job, and no
+-- more. If it has the id of another job, that one cannot be requeued. If its lease is held,
+-- it shows as running until its day is dropped. The same holds of a past lease, which an undo
+-- inserts if retention has deleted it.
 grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease, jobq.sweep_again to jobq_admin;

@@ -5,18 +5,17 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// A worker that ends when nothing is left looks emptyFirst after it has begun, since it may
-// have little to do, and then each time after twice as long, up to emptyEvery.
+// A worker with ExitWhenEmpty looks for the first time emptyFirst after its start, since it may
+// have little to do. Each pause after that is twice as long, up to emptyEvery.
 const (
 	emptyFirst = 10 * time.Millisecond
 	emptyEvery = 250 * time.Millisecond
 )
 
 // ErrTooManyFailures is returned by Run when as many runs in a row have failed
-// as Config.MaxConsecutiveFailures says.
+// as Batch.MaxConsecutiveFailures says.
 var ErrTooManyFailures = errors.New("too many runs in a row have failed")
 
 // Batch says when a worker ends by itself. The zero value means never.
@@ -29,15 +28,18 @@ type Batch struct {
 	// Default 0: no limit. Not negative.
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
-	// its kinds, and nothing runs. Jobs that are to start later do not count, nor do
-	// those whose partition key one of these holds, or a failed job stops (jobq.KeyOrder; looked at for 1,000 keys
-	// of a queue: of more it waits), nor
-	// those of a kind that the worker leaves to others, since it could not decode the last
-	// ones. Default false.
+	// its kinds, and nothing runs. These jobs do not count:
+	//   - Jobs that are to start later.
+	//   - Jobs with a partition key that such a job holds, or that a failed job stops (see
+	//     jobq.KeyOrder). The worker checks 1,000 keys of a queue; if there are more, it waits.
+	//   - Jobs of a kind that the worker leaves to others for a while, because it could not
+	//     decode the last ones.
+	//
+	// Default false.
 	ExitWhenEmpty bool
-	// LeaveDue is for ExitWhenEmpty where no janitor makes jobs available: scheduled jobs whose time
-	// has come do not count either. Default false: the worker waits for a janitor to make
-	// them available, and runs them.
+	// LeaveDue is for ExitWhenEmpty if no janitor runs: scheduled jobs whose time has come do
+	// not count either. Default false: the worker waits until a janitor has made them
+	// available, and runs them.
 	LeaveDue bool
 }
 
@@ -52,9 +54,9 @@ func (w *Worker) observe(failed, completed bool) {
 // database it must have nothing in hand, and afterwards as well: a job that it
 // claimed meanwhile is no longer in the table.
 //
-// A worker that has nothing to do although there is work may not know yet that a queue has its first job
-// with a partition key: a heartbeat tells. It asks for one after twice as many looks each time,
-// since the reason may as well be a limit of the queue, for hours.
+// If the worker has nothing in hand although there is work, it may not know yet that a queue has its
+// first job with a partition key. A heartbeat tells it. The reason may also be a limit of the queue,
+// for hours, so the worker asks for a heartbeat at the first, second, fourth and eighth such look, and so on.
 func (w *Worker) awaitEmpty(ctx context.Context) {
 	timer := time.NewTimer(emptyFirst)
 	defer timer.Stop()
@@ -103,8 +105,6 @@ func (w *Worker) isIdle() bool {
 // hasWork says whether there is, or may be, a job that could run now. Kinds whose jobs cannot
 // be decoded here do not count: others may have the key.
 func (w *Worker) hasWork(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	names := make([]string, 0, len(w.queues))
 	for name := range w.queues {
 		names = append(names, name)
@@ -113,9 +113,11 @@ func (w *Worker) hasWork(ctx context.Context) bool {
 	if len(kinds) == 0 {
 		return false // all are left to other workers, for longer than a batch should wait
 	}
-	waiting, err := w.queries.WorkWaits(ctx, !w.config.Batch.LeaveDue, kinds, names)
-	if err != nil && db.IsTransient(err) {
-		w.databaseTrouble(err)
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	waiting, err := w.queries.WorkWaits(callCtx, !w.config.Batch.LeaveDue, kinds, names)
+	if err != nil && ctx.Err() == nil {
+		w.databaseTrouble(err) // whatever it is: while it lasts, the worker does not end
 	}
 	return err != nil || waiting
 }

@@ -1,12 +1,15 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -55,4 +58,29 @@ func TestIdleBatchBeatsSeldom(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, beats, 17, "%s", beats)
 	})
+}
+
+// mayNot is a database in which the worker's role lacks a right.
+type mayNot struct{ db.DBTX }
+
+func (mayNot) QueryRow(context.Context, string, ...any) pgx.Row { return no{} }
+
+type no struct{}
+
+func (no) Scan(...any) error {
+	return &pgconn.PgError{Code: "42501", Message: "permission denied for table dependency"}
+}
+
+// A worker that cannot find out whether work is left does not end, and says why.
+func TestBatchTellsThatItCannotLook(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	w := &Worker{queries: db.New(mayNot{}), claims: []string{"k"}, log: slog.New(slog.NewTextHandler(&log, nil)), schema: db.SchemaOf(db.DefaultSchema, db.SessionsOwn)}
+	require.True(t, w.hasWork(t.Context()))
+	require.Contains(t, log.String(), "permission denied for table dependency")
+	log.Reset()
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	w.hasWork(stopped)
+	require.Empty(t, log.String())
 }

@@ -96,7 +96,8 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 			q.worker.databaseTrouble(answerErr)
 		default:
 			q.worker.databaseTrouble(answerErr)
-			if err == nil && run.needsEnd.Load() && !state.Lost { // the handler claims success; if the transaction did commit, the database refuses this failure
+			// The handler says that it has succeeded. If its transaction has committed, the database refuses this failure.
+			if err == nil && run.needsEnd.Load() && !state.Lost {
 				return false, run.unstoredSuccess()
 			}
 		}
@@ -106,7 +107,8 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: this calls methods of the error, which may end the goroutine
+		// This comes last: it calls methods of the error, which may end the goroutine.
+		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) {
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err

@@ -36,7 +36,9 @@ func (w *Worker) connectUnlessHalted(ctx context.Context) (connected bool, err e
 func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 10 // #nosec G115 -- two a queue; leases, cancelled jobs, progress, output, heartbeat, aged priorities, digests, outcomes of claims, and two for what handlers store
+	// Two for each queue, and one each for leases, cancelled jobs, progress, output, heartbeats, aged priorities, digests and
+	// the outcomes of claims. Handlers that store something, and the searches of unanswered.go and batch.go, share two more.
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 10 // #nosec G115 -- small
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)
@@ -166,7 +168,8 @@ func (w *Worker) storeLease(ctx context.Context) error {
 // time that the database goes away, and in detail at debug level.
 func (w *Worker) databaseTrouble(err error) {
 	if w.schema.NoteShared(err) || db.IsStale(err) {
-		w.pool.Reset() // either its connections prepare statements where they must not, or new ones are needed to find the current primary
+		// Either its connections prepare statements where they must not, or new ones are needed to find the current primary.
+		w.pool.Reset()
 	}
 	if !w.away.Swap(true) {
 		w.log.Warn("database call failed, trying on", "error", err)

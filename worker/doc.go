@@ -15,12 +15,12 @@
 //	 0.000 s  a claim is sent: up to 3 jobs from the head of the line
 //	 0.002 s  it is answered: jobs 41, 42 and 44 under lease 900, until 60 s. The
 //	          line is claimed up to 44, and 3 handlers begin. What a codec has encoded is
-//	          decoded first; a job for which that fails goes back, see unreadable.go
+//	          decoded first; a job that cannot be decoded goes back, see unreadable.go
 //	 0.100 s  43 is committed
 //	 0.250 s  41 succeeds. The next round trip says so in lease 900 and claims one
 //	          job. It looks back: it begins at the head of the line again, and not
-//	          beyond 44, and so finds 43, under lease 901. In a line that is long to
-//	          look at, such looks are as rare as they are slow
+//	          after 44, and so finds 43, under lease 901. When such a look takes
+//	          long, the next one comes later: looks take a twentieth of the time
 //	 0.400 s  42 returns an error. The next round trip moves it back to the line, to
 //	          be tried again later, and gives lease 900 its full time anew
 //	20.000 s  44 still runs: lease 900 is extended, until 80 s
@@ -58,7 +58,8 @@
 // # Testing a handler
 //
 // NewTestJob makes a job without a database, and tells what a handler has reported.
-// What it has returned, errors.As tells: see RetryError and its like.
+// To check the error that it has returned, use errors.As: see RetryError, SnoozeError,
+// DiscardError, CancelError and ReleaseError.
 //
 // # Where to read on
 //
@@ -66,7 +67,7 @@
 // that gets the job; run.go, its handler; end.go, how it ended; exchange.go, the
 // round trip that stores that, and store.go, what the answer says. load.go is what a
 // queue has in hand meanwhile, and reports.go what a run has reported; keeper.go extends
-// the leases; unanswered.go gives back what a claim got whose answer was lost. Package line in internal
-// decides what to claim, package leases until when a lease is held, package waking
-// when an idle queue looks.
+// the leases; unanswered.go releases the jobs of claims whose answers were lost. In
+// internal, package line decides what to claim, package leases until when a lease is
+// held, and package waking when an idle queue looks for jobs.
 package worker

@@ -25,10 +25,10 @@ import (
 // are called from several goroutines.
 type External interface {
 	// Claimable returns those of the kinds whose jobs may be claimed now. It is
-	// called before each claim: it returns at once, and the slice itself when these
-	// are all. It knows of its own kinds only, and does not change the slice.
+	// called before each claim, and must return at once. It returns kinds that are
+	// not its own as well. It must not change the slice, but may return it.
 	Claimable(kinds []string) []string
-	// Grace is the longest time that something has to end when it is asked to. A
+	// Grace is the longest time that a program has to end when it is asked to. A
 	// drain waits that long.
 	Grace() time.Duration
 	// Summary is shown to operators, by kind.
@@ -38,7 +38,7 @@ type External interface {
 	Close()
 }
 
-// Attach makes the worker ask the External. To be called before Run.
+// Attach makes the worker call the External. It must be called before Run.
 func Attach(w *Worker, external External) *ExternalHost {
 	w.externals.all = append(w.externals.all, external)
 	return &ExternalHost{w}
@@ -131,8 +131,8 @@ func (r ExternalRun) LoseLease() error {
 
 // EndsItself says that the job is ended outside of this process, in a transaction that
 // calls jobq.complete or its like with the RunToken. From then on the handler's success
-// counts only if that is stored: a nil error without is a failed attempt. For the
-// goroutine of the handler, before anything else.
+// counts only if such an end is stored: without one, a nil error is a failed attempt. The
+// handler's goroutine must call it before anything else.
 func (r ExternalRun) EndsItself() {
 	r.endsItself = true
 	r.needsEnd.Store(true)
@@ -143,9 +143,9 @@ func (r ExternalRun) EndsItself() {
 // be: by a step that suspends the job. A success counts as any other if nothing is stored.
 func (r ExternalRun) MayEnd() { (*stepRun)(r.Run).mayEnd() }
 
-// RunToken names the run in calls of jobq.complete and its like. Besides the lease it
-// says when that was claimed, since after a failover the lease token may come again, and
-// which of the jobs claimed together it is.
+// RunToken names the run in calls of jobq.complete and its like. It has three parts: the
+// token of the lease; when the lease was claimed, since a token can occur again after a
+// failover; and the slot, which tells the jobs of one lease apart.
 func (r ExternalRun) RunToken() string {
 	return fmt.Sprintf("%d.%d.%d", r.row.LeaseToken, r.row.StartedAt.Time.UnixMicro(), r.row.Slot)
 }

@@ -34,23 +34,23 @@ type Run struct {
 	test         *testRecord                // of NewTestJob; nil when a worker runs it
 	live         atomic.Pointer[liveOutput] // of a program that runs
 	signs        signs                      // that the run goes on
-	// When the handler was called, since the claim may have been long before; zero
-	// before that. Written before the keeper knows of the run, and by nobody else.
+	// began is when the handler was called, which may be long after the claim; zero before
+	// that. It is written once, before the keeper knows that the handler runs.
 	began time.Time
-	ran   time.Duration // how long it ran; of the goroutine that runs it, as is endsItself
+	ran   time.Duration // how long the handler ran; only the goroutine that runs it uses it, as endsItself
 	// endsItself says that the handler ends the job in a transaction of its own.
 	endsItself bool
 	// argsEncoded says that a codec has decoded the args. Written before the handler is called.
 	argsEncoded bool
-	// mayHaveEnded says that the handler's transaction may have ended the run, and need
-	// not have: a step that suspends the job.
+	// mayHaveEnded says that a call of the handler may have ended the run, such as a step
+	// that suspends the job. If it has not, the run ends like any other.
 	mayHaveEnded atomic.Bool
-	// needsEnd says that the handler's transaction is to end the run: a success that it has
-	// not stored is none.
+	// needsEnd says that a transaction of the handler must end the run: if the handler
+	// returns nil and no transaction has stored an end, the attempt has failed.
 	needsEnd atomic.Bool
 
 	reports    reports
-	completion db.Completion // what result hands in
+	completion db.Completion // set by result, which returns a pointer to it
 }
 
 // ID is the job's id.

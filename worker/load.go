@@ -22,7 +22,7 @@ const (
 
 // load is the state of a queue in this worker: the jobs that it has claimed, the results
 // that are not stored yet, and the round trips under way with their claims. Only the
-// methods in this file touch the fields. Each method is one step under the mutex.
+// methods in this file touch the guarded fields. Each method is one step under the mutex.
 type load struct {
 	slots int
 
@@ -57,7 +57,7 @@ type load struct {
 	keysNext keysPlan
 	// noKeyLimit says that at the last claim of jobs with keys, no key had a limit or a rate.
 	noKeyLimit bool
-	// keysAt is when the next key that its rate holds back may start a job; clock.Never for none.
+	// keysAt is when the next throttled key may start a job; clock.Never for none.
 	keysAt time.Duration
 
 	// Claims wait until fullUntil if the queue's limit is reached, and until throttledUntil if
@@ -113,8 +113,8 @@ func (l *load) returned() {
 }
 
 // take removes the results that have gathered, and returns them with the number of jobs
-// to claim. If either is not empty, the caller must make a round trip with them, and call
-// landed after it.
+// to claim. Unless there is neither, the caller must make a round trip with them, and
+// call roundTripEnded after it.
 func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,15 +19,15 @@ var ErrStalled = fmt.Errorf("run stalled: %w", ErrTimedOut)
 // HandleOptions are how a worker runs jobs of a kind, whatever runs them. They are
 // given together with the kind's handler. The zero value, and nil, mean the defaults.
 type HandleOptions struct {
-	// Slots is how many jobs of the kind run at once, of each queue. They are
-	// then apart from the queue's own slots. 1 to 10,000; default 0: those of the
-	// queue.
+	// Slots is how many jobs of the kind run at once, of each queue. These slots are
+	// separate from the queue's own. 1 to 10,000; default 0: the kind uses the queue's
+	// slots.
 	Slots int
 	// Timeout ends runs that take longer, of jobs that have no timeout of their own.
 	// It counts as a failed attempt. Default 0: none. Not negative.
 	Timeout time.Duration
-	// StallTimeout ends runs that have neither written output nor told anything
-	// for so long. It counts as a failed attempt. Default 0: none. Not negative.
+	// StallTimeout ends runs that have neither written output nor reported anything
+	// for that long. It counts as a failed attempt. Default 0: none. Not negative.
 	StallTimeout time.Duration
 	// Backoff says how long the job waits after a failed attempt, instead of the
 	// job's own backoff: attempt is the number of the one that has failed, from 1,
@@ -72,9 +72,8 @@ func (o *HandleOptions) within(ctx context.Context, r *Run, handler rawHandler) 
 	return err
 }
 
-// delay sets how long a job waits whose attempt has failed and will be followed by
-// another. A Backoff that panics leaves the job's own; of one that ends the goroutine,
-// see Run.exited.
+// delay sets how long a job waits before its next attempt, when one has failed. If the
+// Backoff panics, the job's own backoff counts. If it ends the goroutine, see Run.exited.
 func (o *HandleOptions) delay(ending *db.Ending, r *Run, err error) {
 	if o.Backoff == nil || ending.Final || !isFailed(ending) || ending.Delay != (db.Delay{}) {
 		return

@@ -19,7 +19,8 @@ var (
 	ErrLeaseLost = leases.ErrLost
 	// ErrCancelled means that somebody cancelled the job.
 	ErrCancelled = leases.ErrCancelled
-	// ErrTimedOut means that the run has taken longer than the job's timeout.
+	// ErrTimedOut means that the run has taken longer than the job's own timeout, or that of
+	// its kind (HandleOptions.Timeout).
 	ErrTimedOut = errors.New("job timed out")
 	// ErrDrained means that the worker is shutting down and has no more time to
 	// wait: the job goes back to the queue and loses no attempt.
@@ -30,9 +31,9 @@ var (
 // context that the middleware got, and err what next has returned. A run whose lease is
 // lost is jobq.OutcomeLost, whatever the handler says, because nothing of it is stored.
 //
-// It is what the worker hands in. What is stored differs if the lease is lost after that,
-// if the database refuses the result, and if a transaction of the handler's own has ended
-// the job, or was to and has not: see Run.CompleteTx.
+// It is the outcome that the worker sends to the database. Another outcome is stored if the
+// lease is lost after that, if the database refuses the result, or if a transaction of the
+// handler's own has ended the job, or should have and has not: see Run.CompleteTx.
 func OutcomeOf(ctx context.Context, err error) jobq.Outcome {
 	cause := context.Cause(ctx)
 	switch {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// outputFlushEvery is how often what programs have written since is stored
-	// for those who follow.
+	// outputFlushEvery is how often new output of programs is stored, for those who
+	// follow a run.
 	outputFlushEvery = 500 * time.Millisecond
-	// outputFlushBytesMax bounds what is stored of one run each time: a flood
-	// leaves gaps for those who follow, and its end on the attempt.
+	// outputFlushBytesMax bounds what is stored of one run each time. If a program writes
+	// more, those who follow the run miss parts of it. The attempt has the end of it all.
 	outputFlushBytesMax = 16 << 10
 )
 
-// liveOutput is the output of a run that goes on, on its way to the table of
-// pieces. See ExternalRun.ShowOutput.
+// liveOutput stores the output of a run in pieces while the program writes it. See
+// ExternalRun.ShowOutput.
 type liveOutput struct {
 	run    *Run
 	source Output
@@ -33,8 +33,8 @@ type liveOutput struct {
 	flushedAt int64 // bytes written up to there are stored, or skipped
 }
 
-// next returns the piece to store, or nil when nothing is new. The end of a
-// stream's last character may still be to come: it is left for the next time.
+// next returns the piece to store, or nil when nothing is new. If the last character is
+// not complete yet, it is left for the next piece.
 func (l *liveOutput) next() *db.OutputAppendParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,8 @@ func (l *liveOutput) next() *db.OutputAppendParams {
 	}
 }
 
-// flushRest stores what has come since the last time, if there was one: who
-// follows a run sees all of it, and a short run costs nothing.
+// flushRest stores the last piece, if earlier ones were stored. So those who follow the run
+// see its end, and a short run, of which nothing was stored yet, costs nothing.
 func (l *liveOutput) flushRest(ctx context.Context) {
 	l.mu.Lock()
 	begun := l.flushedAt > 0
@@ -84,8 +84,8 @@ func halfRune(content []byte) int {
 	return 0
 }
 
-// flushOutput stores what programs write, until the context ends. The janitor
-// drops it when the run has ended and nobody follows it any more.
+// flushOutput stores what programs write, until the context ends. The janitor deletes it
+// after the end of the run, when it is older than 5 minutes.
 func (w *Worker) flushOutput(ctx context.Context) {
 	flush := time.NewTicker(outputFlushEvery)
 	defer flush.Stop()
@@ -95,7 +95,7 @@ func (w *Worker) flushOutput(ctx context.Context) {
 			return
 		case <-flush.C:
 			if w.keeper.hasProgress() {
-				signal(w.keeper.wake) // by itself it may take a second to look
+				signal(w.keeper.wake) // without this, the keeper may look only after a second
 			}
 			w.flushPieces(ctx)
 		}
@@ -125,8 +125,8 @@ func (w *Worker) flushPieces(ctx context.Context) {
 	}
 }
 
-// shown is output as it is stored: harmless to terminals, and the end of it
-// when that makes it longer than the table takes.
+// shown is output as it is stored: without control characters that could harm a terminal,
+// and only its end if it is longer than OutputBytesMax.
 func shown(output []byte) string {
 	text := printable.Text(string(output))
 	if excess := len(text) - OutputBytesMax; excess > 0 {

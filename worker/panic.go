@@ -8,8 +8,8 @@ import (
 // stackBytesMax bounds what is kept of a panic's stack.
 const stackBytesMax = 8 << 10
 
-// panicError is a panic of a handler, or of an error that it has returned: its
-// value, and the stack that led to it.
+// panicError is a panic of a handler, or of a method of the error that it has returned.
+// Its text has the value of the panic and the stack.
 type panicError struct{ text string }
 
 func (e *panicError) Error() string { return e.text }
@@ -19,7 +19,7 @@ func newPanicError(value any) *panicError {
 	return &panicError{fmt.Sprintf("panic: %s\n\n%s", describe(value), stack[:min(len(stack), stackBytesMax)])}
 }
 
-// guard calls a function of the user's, and turns a panic into an error.
+// guard calls user code, and turns a panic into an error.
 func guard(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -29,8 +29,8 @@ func guard(call func() error) (err error) {
 	return call()
 }
 
-// textOf is the text of an error that a handler has returned, or else how its own
-// method panics.
+// textOf is the text of an error that a handler has returned. If its method Error panics, it is the
+// text of that panic.
 func textOf(err error) (text string) {
 	panicked := guard(func() error {
 		text = err.Error()
@@ -42,8 +42,8 @@ func textOf(err error) (text string) {
 	return text
 }
 
-// describe is the value of a panic as fmt prints it. That panics itself where the
-// value's own method panics with another value whose method panics as well.
+// describe is the value of a panic as fmt prints it. fmt itself panics if a method of the value
+// panics with another value whose method panics as well.
 func describe(value any) (text string) {
 	defer func() {
 		if recover() != nil {

@@ -34,7 +34,7 @@ func (r *Run) reportProgress(percent *float32, stage, message string) {
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
 	r.signs.Add(1)
-	if percent != nil && *percent == *percent { // a share of nothing is not a number, and says nothing
+	if percent != nil && *percent == *percent { // NaN, such as 0 of 0 rows, is ignored
 		bounded := min(max(*percent, 0), 100)
 		params.Percent = &bounded
 	}
@@ -54,9 +54,9 @@ func (k *keeper) hasProgress() bool {
 	return slices.ContainsFunc(k.held.Running(), func(run *Run) bool { return run.reports.hasProgress() })
 }
 
-// flushProgress stores what handlers have reported since the last call. What the
-// database could not take now is kept for the next call: where a report is what
-// extends the lease, nothing else might. One that it refuses costs only itself.
+// flushProgress stores what handlers have reported since the last call. A report that the
+// database could not store now is kept for the next call, since nothing else may extend
+// the lease. If the database refuses the value of one report, only that report is lost.
 func (k *keeper) flushProgress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -88,8 +88,8 @@ func (k *keeper) flushProgress(ctx context.Context) {
 	}
 }
 
-// progressReport is what a run has reported, and the settings that its lease is
-// extended with.
+// progressReport is what a run has reported, and the settings by which the report extends
+// its lease.
 type progressReport struct {
 	run      *Run
 	params   *db.RunProgressParams

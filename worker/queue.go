@@ -135,9 +135,11 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// recordTries is how often a queue that drains tries to update leases whose runs have ended and
-// which another session has locked: for about a second. Then it gives up, and the leases are
-// reaped when they expire. Until then, their jobs count against the limit of the queue.
+// recordTries limits how often a queue that drains, and has nothing else to do, wakes up because
+// other sessions have locked leases whose runs have ended. Each try to update the leases wakes it
+// twice: when the try ends, and busyDelay later for the next one. So it tries ten times, in about
+// half a second. Then it gives up, and the leases are reaped when they expire. Until then, their
+// jobs count against the limit of the queue.
 const recordTries = 20
 
 // run claims jobs and stores results until the context ends. Then it releases the jobs that have
@@ -157,7 +159,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
 	var backoff db.Backoff
-	looks := 0 // how often it tried to update locked leases since all else was done: see recordTries
+	looks := 0 // how often it woke up since nothing but locked leases was left: see recordTries
 	for flush.Err() == nil {
 		if ctx.Err() != nil || len(q.buffer) > 0 && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
@@ -238,11 +240,11 @@ func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
 }
 
 // keysLookEvery is how often a queue that claims by the clock asks whether its first job with a
-// partition key has come. Who inserts that job notifies only if a worker waits.
+// partition key has come. The insert of that job sends a notification only if a worker waits.
 const keysLookEvery = time.Second
 
-// lookForKeys has the settings read, unless they were of late, while the queue is not known to have
-// partition keys: no claim takes such a job until then.
+// lookForKeys asks for a heartbeat, which reads the settings, at most once in keysLookEvery while the
+// queue is not known to have partition keys. Until it is known, no claim takes a job with one.
 func (q *queue) lookForKeys() {
 	if now := clock.SinceBoot(); !q.settings.Load().HasKeys && now >= q.keysLookAt {
 		q.keysLookAt = now + keysLookEvery

@@ -20,9 +20,10 @@ type Reconcile string
 const (
 	// ReconcileHost recovers the jobs of workers with the same hostname whose
 	// processes are proven dead. Proof is that the process no longer exists in this
-	// boot and pid namespace; or that it ran in another boot of the machine and has
-	// sent no heartbeat for 30 seconds. In both cases its presence lock must be free.
-	// Without proof it leaves the jobs to the janitor.
+	// boot and pid namespace; or that it ran in another boot of the machine, had its
+	// presence lock at its last heartbeat, and has sent none for 30 seconds. In both
+	// cases its presence lock must be free. Without proof it leaves the jobs to the
+	// janitor.
 	ReconcileHost Reconcile = "host"
 	// ReconcileAll recovers every running job. It is for a single worker without
 	// a janitor. Run returns an error if another worker is present.
@@ -32,7 +33,7 @@ const (
 )
 
 const (
-	// orphanBatch is how many jobs one statement recovers.
+	// orphanBatch is the most jobs that one statement recovers.
 	orphanBatch = 100
 	// presencePatience is how long to wait until the server has released the presence
 	// lock of a process that is proven dead; presencePoll is the pause between two looks.

@@ -21,8 +21,8 @@ import (
 // queues, and checks that it still works with the tables. No lease depends on it.
 const beatEvery = 10 * time.Second
 
-// hintRest is the shortest time between two heartbeats that notifications cause. It is limited
-// because anybody who may log in can send notifications.
+// hintRest is the shortest time between two heartbeats. Notifications cause heartbeats, and
+// anybody who may log in can send notifications.
 const hintRest = time.Second
 
 // beat calls register every beatEvery until the context ends. A notification to drain, or that
@@ -145,7 +145,7 @@ func orNull(text string) *string {
 	return &text
 }
 
-// hasRoom says whether the worker is notified of a job, and would take it.
+// hasRoom says whether the worker is notified of new jobs and has a free slot.
 func (w *Worker) hasRoom() bool {
 	if w.unnotified.Load() {
 		return false

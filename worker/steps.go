@@ -36,7 +36,8 @@ func (s *stepRun) notice() {
 	s.reports.endOnRow()
 }
 
-// answered makes of what the database has refused what handlers know.
+// answered adds ErrLeaseLost to the error of a call that the database has refused because the run
+// is over.
 func (s *stepRun) answered(err error) error {
 	if errors.Is(err, steps.ErrRunOver) {
 		s.worker.keeper.held.Lose(&s.hold)
@@ -76,8 +77,8 @@ func (s *stepRun) Sleep(ctx context.Context, name string, duration time.Duration
 }
 
 func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) (steps.Answer, error) {
-	// While somebody is about to emit the event, the call waits for a moment, and has a
-	// connection of the pool that all runs share.
+	// While a transaction is about to emit the event, the call waits for it for up to half a second
+	// (event_lock), and holds a connection of the pool that all runs share.
 	select {
 	case s.worker.eventWaits <- struct{}{}:
 		defer func() { <-s.worker.eventWaits }()
@@ -108,8 +109,9 @@ func (s *stepRun) Await(ctx context.Context, name string, jobs []int64) (steps.A
 
 // Spawn adds jobs as a step: see jobq.Spawn. Their ids are stored as they are, for people.
 func (s *stepRun) Spawn(ctx context.Context, name string, jobs []jobq.EnqueueParams) ([]jobq.Enqueued, error) {
-	// The transaction may have to wait for somebody's unique key, and calls the codec and the
-	// middleware of the program, with a connection of the pool that extends leases.
+	// The transaction may have to wait for another one with the same unique key. It also calls
+	// the codec and the enqueue middleware. Meanwhile it holds a connection of the pool that
+	// extends leases.
 	select {
 	case s.worker.spawns <- struct{}{}:
 		defer func() { <-s.worker.spawns }()
@@ -131,7 +133,7 @@ func (s *stepRun) mayEnd() {
 	s.worker.keeper.held.Completing(&s.hold)
 }
 
-// hasEnded comes after such a call. Unless the run may have ended by it, it goes on.
+// hasEnded comes after such a call. mayHave says whether the call may have ended the run.
 func (s *stepRun) hasEnded(mayHave bool, err error) error {
 	if !mayHave {
 		s.worker.keeper.held.GoesOn(&s.hold)
@@ -139,12 +141,12 @@ func (s *stepRun) hasEnded(mayHave bool, err error) error {
 	return s.answered(err)
 }
 
-// isSuspension says whether the run has ended as one does whose job sleeps or waits. If the
-// same worker has claimed the job since, the handler was stopped for that.
+// isSuspension says whether the run has ended because its job sleeps or waits. If this worker
+// has claimed the job again since, that has stopped the handler of the earlier run.
 func isSuspension(fate db.RunFateRow) bool { return fate.Outcome == string(jobq.OutcomeSnoozed) }
 
-// saysSuspended says whether the error of a handler whose step has suspended the job is
-// what it is to return then: a program asks for a snooze.
+// saysSuspended says whether a handler, whose step has suspended the job, has returned the error
+// that it should: jobq.ErrSuspended, or a snooze if it is a program.
 func saysSuspended(err error, fate db.RunFateRow) (suspended bool) {
 	if !isSuspension(fate) {
 		return false

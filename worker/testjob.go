@@ -103,7 +103,7 @@ func smallint(n int) int16 {
 }
 
 // Result decodes what the handler has given to SetResult last into target, and says
-// whether there was anything. What it has saved as a checkpoint, Job.Checkpoint tells.
+// whether there was anything. Job.Checkpoint returns what it has saved as a checkpoint.
 func (j *TestJob[T]) Result(target any) (bool, error) {
 	result := j.Job.reports.soFar().result
 	if result == nil {

@@ -26,9 +26,10 @@ type testSteps struct {
 	lastID  int64 // of the jobs that it has spawned
 }
 
-// Context returns a context for the handler in which jobq.Step and its like work, in
-// memory. Steps that TestJobOptions.Steps has are done. A sleep, a wait for an event, and an
-// await of jobs that it does not have return jobq.ErrSuspended. jobq.StepTx begins its transaction as ever.
+// Context returns a context for the handler in which jobq.Step and its like work in
+// memory. The steps in TestJobOptions.Steps are done. A sleep, a wait for an event and an
+// await of jobs that are not among them return jobq.ErrSuspended. jobq.StepTx still begins
+// a real transaction.
 func (j *TestJob[T]) Context(ctx context.Context) context.Context {
 	return steps.With(ctx, &j.Job.test.steps)
 }

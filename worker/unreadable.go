@@ -22,7 +22,7 @@ import (
 const storedBytesMax = 1 << 20
 
 // unreadableError ends a run whose job cannot be decoded. No handler has seen the job, unless
-// it is the result of a step, or of another job, that cannot.
+// the value that cannot be decoded is the result of a step, or of another job.
 type unreadableError struct {
 	err   error
 	delay time.Duration
@@ -35,8 +35,8 @@ func (e *unreadableError) Error() string { return e.err.Error() }
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// decode replaces the job's args and checkpoint by the values for which they are
-// stored. Its error makes the run end as unreadable.
+// decode replaces the stored args and checkpoint of the job by their decoded values. If it
+// returns an error, the run ends as unreadable.
 func (r *Run) decode(ctx context.Context) error {
 	args, err := r.decoded(ctx, r.about(jobq.FieldArgs), r.row.Args)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *Run) about(field jobq.CodecField) jobq.CodecValue {
 	return coding.ValueOf(field, r.row.Kind, r.row.ID)
 }
 
-// decoded is the value for which the JSON is stored.
+// decoded returns the value that the stored JSON encodes.
 func (r *Run) decoded(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (json.RawMessage, error) {
 	if r.worker.codec == nil {
 		return coding.Decode(ctx, nil, about, stored)
@@ -78,7 +78,7 @@ func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored j
 		value, err = coding.Decode(ctx, r.worker.codec, about, stored)
 		return nil
 	})
-	if panicked != nil { // of which only the text is kept: a panic of the handler's fails its attempt
+	if panicked != nil { // only its text is kept: a panicError would count as a panic of the handler
 		key, _ := jobq.EncryptedWith(stored)
 		err = &coding.UnreadableError{About: about, Key: key, Err: errors.New(panicked.Error())}
 	}
@@ -143,8 +143,8 @@ func (w *Worker) mayClaim(kinds []string) bool {
 	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
 }
 
-// encode is the value as it is stored. The limit of the database holds for that, and
-// the error is about it, since the caller's own value may be smaller.
+// encode returns the value as it is stored. The size limit of the database holds for the encoded
+// value, which may be larger than the caller's, so the error names both sizes.
 func (r *Run) encode(ctx context.Context, about jobq.CodecValue, value json.RawMessage) (json.RawMessage, error) {
 	codec := r.worker.codec
 	if codec == nil {

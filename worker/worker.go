@@ -52,7 +52,7 @@ type Worker struct {
 	connectionsMax pgtype.Int4
 	// agedLookEvery is the constant of this name; tests shorten it.
 	agedLookEvery time.Duration
-	beatSoon      chan struct{} // makes the next heartbeat come at once: the worker's row, its queues' settings, or who watches it, may have changed
+	beatSoon      chan struct{} // makes the next heartbeat come at once: what it reads may have changed
 	spreader      *waking.Spreader
 	counts        counts
 	halt          halt
@@ -60,7 +60,7 @@ type Worker struct {
 	hurried       sync.Once
 	started       atomic.Bool
 	away          atomic.Bool // the last call to the database has failed
-	claiming      atomic.Bool // from when the database was found until Run returns
+	claiming      atomic.Bool // Run has found the database, and has not returned
 	draining      atomic.Bool
 	present       atomic.Bool // the presence lock is held, by a session that hears notifications
 	// unnotified says that notifications do not arrive: with PollOnly, behind a

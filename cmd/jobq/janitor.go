@@ -23,7 +23,7 @@ type janitorFlags struct {
 
 func (j *janitorFlags) add(flags *pflag.FlagSet) {
 	durationVar(flags, &j.scan, "scan", janitor.DefaultScanInterval, "look for expired leases this often at least, or as often as slow looks allow; 0 never reaps")
-	flags.IntVar(&j.batch, "reap-batch", janitor.DefaultReapBatch, "leases to reap in one statement")
+	flags.IntVar(&j.batch, "reap-batch", janitor.DefaultReapBatch, "jobs to reap in one statement")
 	durationVar(flags, &j.ttl, "leader-ttl", janitor.DefaultLeaderTTL, "how long a silent leader keeps the leadership")
 	durationVar(flags, &j.renew, "leader-renew", janitor.DefaultLeaderRenew, "how long a leader is silent at most")
 	durationVar(flags, &j.retry, "leader-retry", janitor.DefaultLeaderRetry, "how often the others look whether there is no leader")

@@ -168,7 +168,7 @@ func TestProgramOutcomes(t *testing.T) {
 		"--run", `fails=sh -c 'echo why >&2; exit 3'`, "--run", `later=sh -c 'exit 75'`, "--run", `never=sh -c 'echo bad args >&2; exit 65'`,
 		"--run", `dies=sh -c 'kill -9 $$'`, "--run", `missing=/does/not/exist`,
 		"--run", `talks=sh -c 'echo "{\"progress\": 50, \"stage\": \"s\"}" >&3; echo "{\"result\": {\"x\": 1}}" >&3'`,
-		"--run", `garbles=sh -c 'echo garbage >&3'`, "--run", `cancels=sh -c 'echo "{\"cancel\": \"not needed\"}" >&3'`,
+		"--run", `garbles=sh -c 'echo garbage >&3'`, "--run", `loses=sh -c 'echo garbage >&3; exit 75'`, "--run", `cancels=sh -c 'echo "{\"cancel\": \"not needed\"}" >&3'`,
 		"--run", `resumes=sh -c 'if [ -n "$JOBQ_CHECKPOINT" ]; then echo "{\"result\": $JOBQ_CHECKPOINT}" >&3; else echo "{\"checkpoint\": {\"at\": 7}}" >&3; exit 1; fi'`)
 	for kind, want := range map[string]struct{ state, errorText string }{
 		"fails":   {"failed", "exit code 3: why"},
@@ -178,6 +178,7 @@ func TestProgramOutcomes(t *testing.T) {
 		"missing": {"failed", "no such file or directory"},
 		"talks":   {"completed", ""},
 		"garbles": {"failed", "control channel"},
+		"loses":   {"failed", "control channel"},
 		"cancels": {"cancelled", ""},
 		"resumes": {"completed", "exit code 1"},
 	} {

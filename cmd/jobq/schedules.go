@@ -18,7 +18,7 @@ func newSchedulesCommand(a *app) *cobra.Command {
 		Use:   "schedules",
 		Short: "Add jobs by themselves, at times or every so often",
 		Long: `Schedules add jobs by themselves: by a cron expression in a time zone, or every so often.
-A janitor makes them fire; every worker has one. docs/schedules.md is a guide.`,
+A janitor makes them fire; "jobq worker" has one inside. docs/schedules.md is a guide.`,
 		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Europe/Berlin --kind report
   jobq schedules list
   jobq schedules next report

@@ -37,9 +37,10 @@ func newTUICommand(a *app) *cobra.Command {
 		Short: "Watch and act on jobs in a terminal",
 		Long: `Watch queues, jobs and workers live, and act on them. ? lists the keys.
 
-What it asks of the database is bounded: it looks again at most every two
-seconds, less often when answers are slow, and hears of changes from the
-workers while it is open. Every action is in "jobq audit" and u undoes it.
+What it asks of the database is bounded: it looks again every two seconds,
+or every second at the page of a job, and less often when answers are slow. While
+it is open, workers notify it of changes. Every action is in "jobq audit", and u
+undoes it if it can be undone.
 
 A context with "prod" in its name, with the color red, or with confirm: type
 in your settings is painted as production and asks for typed confirmations. A

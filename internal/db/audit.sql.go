@@ -85,7 +85,8 @@ type AuditGetRow struct {
 	JobIds     []int64
 }
 
-// AuditGet is one action. Of large args that it sets, it only says that it does. Needs audit_pkey.
+// AuditGet is one action, with the ids of its first 20 jobs. Args of more than 1,000 bytes are "..." in
+// its change. Needs audit_pkey and audit_job_pkey.
 func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 	row := q.db.QueryRow(ctx, AuditGet, id)
 	var i AuditGetRow
@@ -172,7 +173,7 @@ type AuditListRow struct {
 	JobIds     []int64
 }
 
-// AuditList is a page of actions as AuditGet, newest first, each with a few of its jobs.
+// AuditList is a page of actions as AuditGet has them, newest first.
 // Needs audit_pkey and audit_job_pkey.
 func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) ([]AuditListRow, error) {
 	rows, err := q.db.Query(ctx, AuditList, before, pageSize)
@@ -412,8 +413,8 @@ type JobActRow struct {
 	Problem     string
 }
 
-// JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
-// Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
+// JobAct requeues, cancels, deletes or edits jobs for an actor, and records it. A requeue locks unique
+// keys in (kind, key) order, and then the jobs in id order. An empty text in expected expects nothing.
 func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, error) {
 	rows, err := q.db.Query(ctx, JobAct,
 		arg.Actor,
@@ -488,8 +489,8 @@ type KeyActRow struct {
 	HasJobs bool
 }
 
-// KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was nothing to do.
-// Needs paused_key_pkey and pending_claim_idx.
+// KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was
+// nothing to do. Needs paused_key_pkey and pending_claim_idx.
 func (q *Queries) KeyAct(ctx context.Context, arg KeyActParams) (KeyActRow, error) {
 	row := q.db.QueryRow(ctx, KeyAct,
 		arg.Actor,
@@ -520,8 +521,8 @@ type KeyWeightActRow struct {
 	HasJobs bool
 }
 
-// KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was nothing to do.
-// Needs key_weight_pkey and pending_claim_idx.
+// KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was
+// nothing to do. Needs key_weight_pkey and pending_claim_idx.
 func (q *Queries) KeyWeightAct(ctx context.Context, arg KeyWeightActParams) (KeyWeightActRow, error) {
 	row := q.db.QueryRow(ctx, KeyWeightAct,
 		arg.Actor,
@@ -594,7 +595,7 @@ select jobq.queue_known($1::text)::boolean as known
 `
 
 // QueueKnown says whether a queue of that name is known (queue_known). Needs pending_claim_idx,
-// pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
+// pending_due_idx, pending_held_idx, lease_queue_idx, stat_queue_idx and run_unsuccessful_idx.
 func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
 	row := q.db.QueryRow(ctx, QueueKnown, queue)
 	var known bool

@@ -109,11 +109,12 @@ type DoctorOverdueRow struct {
 	StatSeconds  float64
 }
 
-// DoctorOverdue is how late the janitor is with each part of its work, in seconds, 0 for what is in
-// time. The parts are the lease that has ended and was not taken away, after its queue's
-// stale_grace; the scheduled job that is due; the job that has ended and for which others wait; and
-// the oldest of up to row_count counts of ended jobs that were not summed up yet. Needs
-// pending_due_idx and dependency_look_due_idx; it reads all leases, as the reaper does.
+// DoctorOverdue is how late the janitor is with each part of its work, in seconds: 0 where there is no
+// such work, and negative where the earliest is not due yet. The parts are the lease that has ended
+// and was not taken away, after its queue's stale_grace; the scheduled job that is due; the job that
+// has ended and for which others wait; and the oldest of up to row_count counts of ended jobs that
+// were not summed up yet. Needs pending_due_idx and dependency_look_due_idx; it reads all leases, as
+// the reaper does.
 func (q *Queries) DoctorOverdue(ctx context.Context, rowCount int32) (DoctorOverdueRow, error) {
 	row := q.db.QueryRow(ctx, DoctorOverdue, rowCount)
 	var i DoctorOverdueRow

@@ -104,8 +104,8 @@ type JobEnqueueManyRow struct {
 // JobEnqueueMany adds jobs given as columns, in one statement and one round
 // trip, and answers in their order. Null elements mean the column's default, and
 // so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
-// after_jobs has the places, and after_parents for whom: see enqueue_arrays.
-// Locks unique keys, where there are any, in (kind, key) order, and then the jobs that are replaced, by their ids.
+// after_jobs has the places, and after_parents for whom: see enqueue_arrays. It locks unique keys,
+// where there are any, in (kind, key) order, and then the jobs that are replaced, in id order.
 func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) ([]JobEnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, JobEnqueueMany,
 		arg.Kinds,

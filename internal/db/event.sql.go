@@ -86,9 +86,9 @@ type EventPruneRow struct {
 	Last    pgtype.Timestamptz
 }
 
-// EventPrune deletes so many events that are older than the age, earliest first.
-// It returns how many, and the moment of the last, where the next call may begin,
-// as StatPrune does. Needs event_at_idx.
+// EventPrune deletes up to row_count events that are older than the age, the earliest first. It
+// returns how many it has deleted, and the moment of the last, where the next call may begin, as
+// StatPrune does. Needs event_at_idx.
 func (q *Queries) EventPrune(ctx context.Context, after pgtype.Timestamptz, age pgtype.Interval, rowCount int32) (EventPruneRow, error) {
 	row := q.db.QueryRow(ctx, EventPrune, after, age, rowCount)
 	var i EventPruneRow

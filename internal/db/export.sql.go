@@ -172,8 +172,9 @@ type ExportJobsRow struct {
 	PartitionKey      string
 }
 
-// ExportJobs is a page of the jobs that were claimed on a day (UTC), or cancelled before that,
-// by id. It is planned with the day (PrunedSettings) and so looks into that one alone. Needs run_id_idx.
+// ExportJobs is a page of the jobs that were last claimed on a day (UTC), or cancelled on that day
+// before they were claimed, by id. It is planned with the day (PrunedSettings), and so reads that day
+// alone. Needs run_id_idx.
 func (q *Queries) ExportJobs(ctx context.Context, day pgtype.Date, after int64, rowCount int32) ([]ExportJobsRow, error) {
 	rows, err := q.db.Query(ctx, ExportJobs, day, after, rowCount)
 	if err != nil {
@@ -239,9 +240,9 @@ type ExportNextRow struct {
 	BeganAt  *time.Time
 }
 
-// ExportNext is the day that is to be exported next (see export_first), the first that is
-// not over for long enough to be exported, and the export that has begun last and still counts, if
-// there is one.
+// ExportNext is the day that is to be exported next (export_first), the first day that cannot be
+// exported yet since it is not over for ten minutes, and the export that has begun last. If that does
+// not count any more, its began_at is null.
 func (q *Queries) ExportNext(ctx context.Context) (ExportNextRow, error) {
 	row := q.db.QueryRow(ctx, ExportNext)
 	var i ExportNextRow

@@ -67,10 +67,10 @@ with e as materialized (
       join rows from (unnest($11::bigint[]), unnest($12::text[]), unnest($13::integer[]),
         unnest($14::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 ), hints as materialized (
-  -- To the janitor, not before any job has ever waited for another: see parents_ended. The
-  -- transaction has its id since before this statement. And to those who wait for jobs, while
-  -- there are any. What was refused may have them as well. Ends on rows of their own have
-  -- triggers.
+  -- Two hints about plain ends. Once any job has ever waited for another, the janitor is to look at
+  -- the children (parents_ended; the transaction got its id before this statement). While processes
+  -- wait for jobs, they are notified. A lease whose ends were refused may give hints as well. For
+  -- ends on rows of their own, triggers do the same.
   select
       case when pg_sequence_last_value('jobq.dependency_seq'::regclass) is not null
         then jobq.parents_ended((select x.job_ids from jobq.lease x where x.id = f.id limit 1), f.plain) end,
@@ -109,11 +109,12 @@ type LeaseEndRow struct {
 	Held     bool
 }
 
-// How runs end. Those that plainly succeed end in their lease (LeaseEnd). All others end
-// on their own row of run (RunEnd), and then in their lease (LeaseEnd). Neither of these waits for a row: so one locked job cannot delay the results of others, and there are no
-// deadlocks. Rows are taken by their place (ctid). A row that was edited between the
-// snapshot and the lock has another place; such a row is not returned, and neither is a locked one.
-// Schema.Exchange asks for these rows once more before it reports them as lost.
+// How runs end. Those that plainly succeed end in their lease (LeaseEnd). All others end on their own
+// row of run (RunEnd), and then in their lease (LeaseEnd). Neither statement waits for a row: so one
+// locked job cannot delay the results of others, and there are no deadlocks. Rows are taken by their
+// place (ctid). A row that was edited between the snapshot and the lock has another place; such a row
+// is not returned, and neither is a locked one. Schema.Exchange asks for these rows once more before it
+// reports them as lost.
 // LeaseEnd stores which jobs of leases have ended. It returns for each lease whether the ends were
 // recorded, and whether the lease was still the owner's (held). The caller asks again for a lease
 // that was held and not recorded. A lease of which no job runs any more moves to the history.
@@ -199,8 +200,8 @@ type LeaseLookRow struct {
 	Plain []int16
 }
 
-// LeaseLook returns which slots of the owner's leases have plainly succeeded (plain). It returns no row for a lease that is not the owner's. Needs lease_pkey and
-// past_lease_pkey only.
+// LeaseLook returns which slots of the owner's leases have plainly succeeded (plain). It returns no row
+// for a lease that is not the owner's. Needs lease_pkey and past_lease_pkey only.
 func (q *Queries) LeaseLook(ctx context.Context, ids []int64, claimedAts []pgtype.Timestamptz, owner string) ([]LeaseLookRow, error) {
 	rows, err := q.db.Query(ctx, LeaseLook, ids, claimedAts, owner)
 	if err != nil {
@@ -376,10 +377,11 @@ with f as materialized (
       where d.outcome in ('completed', 'failed', 'timed_out') or d.state = 'cancelled'
       group by d.queue, d.kind
 ), woken as (
-  -- Back at its old place, a job is behind what workers look at first. Not for
-  -- one that its worker could not hand to its handler, again and again while that
-  -- is away (quiet): each time, all workers of the queue would walk past all jobs
-  -- of that kind. They have the trigger's word, and look there when it is time.
+  -- A job that is back at its old place may be before the places where claims begin: so workers are
+  -- to look at the whole line. Not if it is quiet, which is said of a job that comes back again and
+  -- again while its handler is away: each time, all workers of the queue would read all jobs of that
+  -- kind. The trigger of pending has woken idle ones, and each worker looks at the whole line now and
+  -- then.
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.outcome = 'released' and d.state = 'available' and not d.quiet) q
 )
@@ -424,7 +426,8 @@ type RunEndRow struct {
 // A job that somebody has asked to cancel is cancelled instead of going back.
 //
 // Each end leaves a row of attempt, with two exceptions. One is a job that never started (ran_us below
-// 0): it was released, it was cancelled before, or it is unreadable for the same reason as before. The other is a job that completed without output and usage.
+// 0): it was released, it was cancelled before, or it is unreadable for the same reason as before. The
+// other is a job that completed without output and usage.
 //
 // ran_us says how long ago the run began, by its worker's clock; with 0 it counts from the claim,
 // since nothing better is known. The time of cancelled runs is not counted: averages are of runs that
@@ -515,8 +518,9 @@ type RunFateRow struct {
 
 // RunFate is for a run whose handler has ended the job in a transaction of its own. It says whether
 // the run is still the caller's, and whether that transaction has stored a completion or another end:
-// then outcome is not empty, and state is the job's new state. If neither is so, the lease was lost. A
-// row that such a transaction still locks counts as the caller's. Only calls such as jobq.complete
+// then outcome is not empty, and state is the job's new state: how it ended, or scheduled if it went
+// back to pending in whatever state. If neither is so, the lease was lost. A row that such a
+// transaction still locks counts as the caller's. Only calls such as jobq.complete
 // (ends_itself) leave an attempt, so it is looked for only after those. Needs run_id_idx, lease_pkey,
 // past_lease_pkey and attempt_job_id_idx only.
 func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, error) {

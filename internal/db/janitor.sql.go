@@ -44,9 +44,10 @@ type ChoresFindRow struct {
 // nothing else. A chore that it does not know may find something. What it counts as
 // something may be too much and is never too little: the chore itself looks again.
 //
-// History needs new statistics only when it has got more rows since known_rows, or in time:
-// see HistoryAnalyze. The orders are for the planner: without statistics, it would read all of emitted when no event is to be
-// woken. Needs output_written_at_idx and emitted_woken_idx.
+// The history may need new statistics if its number of rows is not known_rows, which is -1 where that
+// is not known any more: see HistoryAnalyze. The orders are for the planner: without statistics, it
+// would read all of emitted when no event is to be woken. Needs output_written_at_idx and
+// emitted_woken_idx.
 func (q *Queries) ChoresFind(ctx context.Context, names []string, silence pgtype.Interval, knownRows float64) (ChoresFindRow, error) {
 	row := q.db.QueryRow(ctx, ChoresFind, names, silence, knownRows)
 	var i ChoresFindRow
@@ -78,8 +79,9 @@ type JanitorLockTxRow struct {
 }
 
 // JanitorLockTx takes the janitor's lock until the transaction ends, likewise.
-// It also tells the shortest lease of all queues: a job of a dead worker must
-// not wait for much longer than that, not even when the leader died with it.
+// It also returns the shortest lease of all queues that have a row, or the default
+// if none has: a job of a dead worker must not wait for much longer than that, not
+// even if the leader died with it.
 func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) (JanitorLockTxRow, error) {
 	row := q.db.QueryRow(ctx, JanitorLockTx, class, object)
 	var i JanitorLockTxRow

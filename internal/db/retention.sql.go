@@ -30,7 +30,8 @@ type DefaultPruneRow struct {
 }
 
 // DefaultPrune looks at a batch of what the default partition has of such days, and
-// deletes what is past retention, with the large args of jobs. It goes on at the place where its last answer ended.
+// deletes what is past retention, with the large args of jobs. It goes on at the place
+// where its last answer ended.
 func (q *Queries) DefaultPrune(ctx context.Context, arg DefaultPruneParams) (DefaultPruneRow, error) {
 	row := q.db.QueryRow(ctx, DefaultPrune,
 		arg.Parent,
@@ -47,8 +48,9 @@ const HistoryAnalyze = `-- name: HistoryAnalyze :one
 select jobq.history_analyze($1::interval)::boolean as analyzed
 `
 
-// HistoryAnalyze makes the statistics of run as a whole, if there are none or the
-// last ones are so old, or of far fewer rows, and says whether it did.
+// HistoryAnalyze makes the statistics of run as a whole, if there are none, or if the
+// last ones are older than every or of far fewer rows. It says whether it did
+// (history_analyze).
 func (q *Queries) HistoryAnalyze(ctx context.Context, every pgtype.Interval) (bool, error) {
 	row := q.db.QueryRow(ctx, HistoryAnalyze, every)
 	var analyzed bool
@@ -66,8 +68,8 @@ type HistorySweepRow struct {
 	Removed int64
 }
 
-// HistorySweep deletes a batch of what is kept for less long than others of its day: see history_sweep. No
-// row when there is nothing to do.
+// HistorySweep deletes a batch of what is kept for less long than others of its day: see
+// history_sweep. No row when there is nothing to do.
 func (q *Queries) HistorySweep(ctx context.Context, blockCount int32, leaseCount int32) (HistorySweepRow, error) {
 	row := q.db.QueryRow(ctx, HistorySweep, blockCount, leaseCount)
 	var i HistorySweepRow
@@ -165,8 +167,9 @@ type UniqueKeyPruneRow struct {
 	LastJob int64
 }
 
-// UniqueKeyPrune forgets so many keys of jobs that are over whose time has come, earliest first. It
-// goes on behind the place where its last answer ended: see StatPrune. Needs unique_key_kept_idx.
+// UniqueKeyPrune deletes up to row_count unique keys that were kept for a time after the end of their
+// job, and whose time is over, the earliest first. It goes on after the place where its last answer
+// ended: see StatPrune. Needs unique_key_kept_idx.
 func (q *Queries) UniqueKeyPrune(ctx context.Context, after pgtype.Timestamptz, afterJob int64, rowCount int32) (UniqueKeyPruneRow, error) {
 	row := q.db.QueryRow(ctx, UniqueKeyPrune, after, afterJob, rowCount)
 	var i UniqueKeyPruneRow

@@ -273,8 +273,8 @@ type ScheduleListRow struct {
 	LookedAt             pgtype.Timestamptz
 }
 
-// ScheduleList is a page of schedules by name, after a name. Args of more than 1000
-// bytes are null there. Needs schedule_pkey and schedule_tick_pkey.
+// ScheduleList is a page of schedules by name, after a name. Args of more than args_max
+// bytes as text are null there. Needs schedule_pkey and schedule_tick_pkey.
 func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string, pageSize int32) ([]ScheduleListRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleList, argsMax, after, pageSize)
 	if err != nil {

@@ -136,7 +136,7 @@ const JobsAdded = `-- name: JobsAdded :one
 select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added
 `
 
-// JobsAdded is the highest id that a job was given, 0 for none yet.
+// JobsAdded is the highest id that was drawn for a job, 0 for none yet.
 func (q *Queries) JobsAdded(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, JobsAdded)
 	var added int64
@@ -229,8 +229,9 @@ type RunsSilentRow struct {
 // which takes 80 ms on average, is silent after least_silence.
 //
 // Of the runs that have not reported progress for so long, it looks at the output of the row_count
-// that have been silent for longest. Needs stat_pkey and output_pkey; it reads all running jobs, as
-// the reaper does.
+// that have been silent for longest. It returns group_count groups at most. It reads all leases, and of
+// those that are older than least_silence all jobs that run. Needs stat_pkey, run_id_idx, progress_pkey
+// and output_pkey.
 func (q *Queries) RunsSilent(ctx context.Context, arg RunsSilentParams) ([]RunsSilentRow, error) {
 	rows, err := q.db.Query(ctx, RunsSilent,
 		arg.GroupCount,
@@ -416,8 +417,8 @@ type StatsByQueueRow struct {
 	WaitSeconds float64
 }
 
-// StatsByQueue sums the ended jobs of the last span, by queue. Not from the view
-// stats, which would add up by minute and kind first. Needs stat_pkey.
+// StatsByQueue sums the ended jobs of the last span, by queue. It does not read the view
+// stats, which would sum by minute and kind first. Needs stat_pkey.
 func (q *Queries) StatsByQueue(ctx context.Context, span pgtype.Interval) ([]StatsByQueueRow, error) {
 	rows, err := q.db.Query(ctx, StatsByQueue, span)
 	if err != nil {

@@ -24,7 +24,7 @@ type EmittedPruneRow struct {
 	LastName string
 }
 
-// EmittedPrune deletes old events that no job waits for, among the next row_count.
+// EmittedPrune deletes old events for which no job waits, among the next row_count events.
 func (q *Queries) EmittedPrune(ctx context.Context, afterAt pgtype.Timestamptz, afterName string, rowCount int32) (EmittedPruneRow, error) {
 	row := q.db.QueryRow(ctx, EmittedPrune, afterAt, afterName, rowCount)
 	var i EmittedPruneRow
@@ -48,8 +48,9 @@ const EventWakeRest = `-- name: EventWakeRest :one
 select jobq.event_wake_rest($1::integer)::boolean as some
 `
 
-// EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
-// could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.
+// EventWakeRest wakes up to job_count jobs of an event for which more jobs waited than emit
+// could wake. It says whether there was such an event. Needs emitted_woken_idx and
+// step_event_idx.
 func (q *Queries) EventWakeRest(ctx context.Context, jobCount int32) (bool, error) {
 	row := q.db.QueryRow(ctx, EventWakeRest, jobCount)
 	var some bool
@@ -182,9 +183,9 @@ type StepListRow struct {
 	Result      json.RawMessage
 }
 
-// StepList is the last steps that a job came to, the last one first. Of a result that is
-// longer than result_max, as stored or as text, it has only how long that is as stored.
-// Needs step_number_key.
+// StepList is the last steps that a job came to, the last one first. A result that is longer
+// than result_max, as stored or as text, is null; result_bytes is the length of any result as
+// stored. Needs step_number_key.
 func (q *Queries) StepList(ctx context.Context, resultMax int32, jobID int64, stepCount int32) ([]StepListRow, error) {
 	rows, err := q.db.Query(ctx, StepList, resultMax, jobID, stepCount)
 	if err != nil {

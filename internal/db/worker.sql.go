@@ -122,12 +122,12 @@ type WorkerBeatRow struct {
 	CompatibleFrom int32
 }
 
-// WorkerBeat registers the worker, or says that it lives. No lease depends
-// on this row: it is for people, and for the janitor to clear away. It answers
-// with the settings of the queues, defaults included, and how many workers had
-// room for the same jobs of each; and beside each for how long somebody watches,
-// who wants digests, whether an operator wants the worker to drain, and which programs
-// work with the tables (docs/decisions/0026).
+// WorkerBeat registers the worker, or says that it lives. No lease depends on this
+// row: it is for people, and the janitor deletes it. WorkerBeat returns a row for each
+// queue: its settings, defaults included, and how many workers had room for the same
+// jobs. In each row are also for how long somebody still watches, and so wants digests
+// (watched_ms); whether an operator wants the worker to drain; and the lowest version
+// that works with the tables (compatible_from, docs/decisions/0026).
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
 		arg.Silence,
@@ -197,8 +197,8 @@ type WorkerEarlierRow struct {
 }
 
 // WorkerEarlier is what is known of the other workers of a host, or of all
-// hosts when none is given, for a worker that starts. Equal hostnames only:
-// web-1 is not web-1-2.
+// hosts if none is given, for a worker that starts. The hostnames must be
+// equal: web-1 is not web-1-2.
 func (q *Queries) WorkerEarlier(ctx context.Context, silence pgtype.Interval, iD string, hostname *string) ([]WorkerEarlierRow, error) {
 	rows, err := q.db.Query(ctx, WorkerEarlier, silence, iD, hostname)
 	if err != nil {
@@ -263,8 +263,8 @@ type WorkerListRow struct {
 	Running     int64
 }
 
-// WorkerList is every worker that has beaten lately or still holds leases. It
-// reads the leases once for all workers, and not once for each.
+// WorkerList is every worker that has a row; WorkerPrune deletes the rows of dead
+// ones. It reads the leases once for all workers, and not once for each.
 func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 	rows, err := q.db.Query(ctx, WorkerList)
 	if err != nil {

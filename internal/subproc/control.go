@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // controlLineBytesMax bounds one line of the control channel.
@@ -140,8 +142,8 @@ func durationIn(line []byte, member string, text *string) (*time.Duration, error
 	if text == nil {
 		return nil, nil
 	}
-	duration, err := time.ParseDuration(*text)
-	if err != nil || duration < 0 {
+	duration, err := when.ParseDuration(*text)
+	if err != nil {
 		return nil, fmt.Errorf(`%s: %s must be a duration such as "10m"`, quoted(line), member)
 	}
 	return &duration, nil

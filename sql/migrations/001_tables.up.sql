@@ -1,7 +1,8 @@
 -- The tables of jobq. A job waits in pending. A claim moves it to run, where it
 -- stays for the history, and writes one lease for all jobs that it takes. What
 -- comes back moves from run to pending. Every transition is one statement.
--- docs/decisions/0013 has the reasons and the figures. `jobq.` stands for the schema, whatever its name is.
+-- docs/decisions/0013 has the reasons and the figures. `jobq.` stands for the schema,
+-- whatever its name is.
 set local lock_timeout = '5s';
 
 create type jobq.job_state as enum
@@ -13,8 +14,8 @@ create type jobq.attempt_outcome as enum
 
 -- The limit on args, in bytes of jsonb as PostgreSQL stores it. A function
 -- and not a row, because a CHECK may use it and the planner puts its body in its
--- place. `create or replace` it to change the limit. It is stable: an immutable one
--- is run by the planner, which makes every insert of one row 5 % slower, since CHECKs are
+-- place. `create or replace` it to change the limit. It is stable, since the planner runs
+-- an immutable function: that makes every insert of one row 5 % slower, because CHECKs are
 -- planned anew for each statement.
 create function jobq.args_bytes_max() returns integer
   language sql stable parallel safe
@@ -117,8 +118,8 @@ create index pending_claim_idx on jobq.pending (queue, partition_key, priority, 
 -- The janitor promotes from this one, and reads it to know how long to sleep.
 -- With the id, so that it can go on where it stopped among jobs that are due at once.
 create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
--- For lists: of the jobs that wait for others (waits), and of those that have failed before (waits is null). One
--- index for both: each more is opened by every insert.
+-- For lists of the jobs that wait for others (waits), and of those that have failed before
+-- (waits is null). It is one index for both, since every insert opens each index.
 create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
@@ -181,10 +182,10 @@ alter table jobq.past_lease alter ended set storage main;
 -- A job that was claimed, and its run: the current one, or the last one when that
 -- was its end. The claim writes the row. A run that plainly succeeds never touches
 -- it again: its lease says so. Other ends set state and finished_at here, or take
--- the row back to pending. So a job
--- is over when state is set, or when its slot of the lease has milliseconds; else
--- it runs. The history is partitioned by the day of the claim, so that retention
--- drops a partition, and deletes row by row only what is kept for less long than others of its day; jobq.partition_add makes the days.
+-- the row back to pending. So a job is over when state is set, or when its slot of
+-- the lease has milliseconds; else it runs. The history is partitioned by the day of
+-- the claim. So retention drops whole days, and deletes row by row only what is kept
+-- for less long than others of its day. jobq.partition_add makes the days.
 create table jobq.run (
   id                  bigint      not null,
   lease_id            bigint      not null, -- an id of its own, without a lease, if it was cancelled before it ran
@@ -251,7 +252,8 @@ create table jobq.progress (
 
 alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
--- One row per run that did not simply succeed, and per run with output kept.
+-- One row per run that has ended in another way than completed, that has output or
+-- usage, or that its program has ended (run_close).
 create table jobq.attempt (
   job_id      bigint               not null,
   finished_at timestamptz          not null,
@@ -276,8 +278,8 @@ create table jobq.payload (
   constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max())
 );
 
--- One row per unfinished job that has a unique_key. Unique per kind. A key that is kept for a period has its row until that
--- has ended as well:
+-- One row per unfinished job that has a unique_key. Unique per kind. A key that is kept
+-- for a period keeps its row until that is over, too:
 --
 --   kind    key   job_id  kept_until  job_over
 --   report  may   41                  f         held while job 41 is unfinished

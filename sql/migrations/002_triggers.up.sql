@@ -114,7 +114,8 @@ begin
     format('unfinished job %s', holder)));
 end $$;
 
--- unique_key_drop releases the key of a job that has ended, or that was not added after all. A key with a time of its own stays until then.
+-- unique_key_drop releases the key of a job that has ended, or that was not added after all. A key with
+-- a time of its own is kept until then.
 create function jobq.unique_key_drop(of_kind text, of_key text, of_job bigint) returns void
   language plpgsql
   as $$
@@ -198,8 +199,8 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- lane_come adds hints (lane_hint) for keys of which a job became available, or which were resumed. It tells idle workers that do not know
--- yet that the queue has keys to read its settings.
+-- lane_come adds hints (lane_hint) for keys of which a job became available, or which were resumed. If
+-- the queue has had no keys until now, it tells idle workers to read the queue's settings.
 create function jobq.lane_come(of_queue text, keys text[]) returns void
   language plpgsql
   as $$

@@ -153,7 +153,8 @@ create function jobq.job_problem(
       format('metadata must be at most 64 KiB as stored, not %s bytes', pg_column_size(metadata))
   end;
 
--- json_of reads JSON from a text. It raises an error that names the argument if the text is no JSON, or none that PostgreSQL can store.
+-- json_of reads JSON from a text. If the text is no JSON, or none that PostgreSQL can store, it raises an
+-- error that names the argument.
 create function jobq.json_of(name text, content text) returns jsonb
   language plpgsql immutable parallel safe
   as $$
@@ -1033,12 +1034,12 @@ begin
   return true;
 end $$;
 
--- backoff_delay is how long a job waits after so many failures: exponential with full
--- jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
--- Blog, 2015). The default base is 1 second, doubled with each failure, and the default cap is a day. It
--- must not fail for any row, since the statement that ends many jobs would fail with it: an
--- interval of years would overflow when doubled, and 100 months less
--- 2,999 days is one day for the CHECK, which takes a month for 30 days, and 43 days here.
+-- backoff_delay is how long a job waits after so many failures: exponential with full jitter (M. Brooker,
+-- "Exponential Backoff And Jitter", AWS Architecture Blog, 2015). The default base is 1 second. It is doubled
+-- with each further failure, 20 times at most; the default cap is a day. The function must not fail for any
+-- row, since the statement that ends many jobs would fail with it. An interval of years would overflow when
+-- doubled, so it counts in seconds. An interval that passes the CHECK can have another length here: 100
+-- months less 2,999 days is one day for the CHECK, which takes a month for 30 days, and 43 days here.
 create function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
   language sql volatile parallel safe
   return random() * greatest(least(
@@ -1073,8 +1074,8 @@ end $$;
 -- attaches it, so that ends of jobs wait only for a moment. If the default partition has rows of the day, they stay there and the
 -- day gets no partition: there may be millions of them, and ends would wait while they move.
 --
--- It runs with its owner's rights, because only the owner may do this. So do partition_prune, payload_prune, default_prune and
--- history_analyze.
+-- It runs with its owner's rights, because only the owner may do this. So do partition_prune, payload_prune,
+-- default_prune, history_sweep and history_analyze.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1116,7 +1117,7 @@ begin
   return true;
 end $$;
 
--- For partition_add and default_prune.
+-- For partition_add, default_prune, day_needed and export_first.
 create index run_default_place_idx on jobq.run_default (lease_id, id);
 
 -- keep_from is the time before which a job must have ended to be removed, for queues and states without a retention of their own.
@@ -1124,8 +1125,9 @@ create function jobq.keep_from() returns timestamptz
   language sql stable
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
--- retention_span is the shortest and the longest time for which finished jobs of any queue and state are kept. While no queue has
--- a retention of its own, both are finished_retention. Needs queue_retention_idx.
+-- retention_span is the shortest and the longest time for which finished jobs of any queue and state are
+-- kept. Both are finished_retention if there is no failed_retention, and no queue has a retention of its
+-- own. Needs queue_retention_idx.
 create function jobq.retention_span(out shortest interval, out longest interval)
   language sql stable set enable_seqscan = off set jit = off
   as $$
@@ -1147,12 +1149,13 @@ create function jobq.keep_from_day(retention interval default null) returns date
   return (select least(((statement_timestamp() - coalesce(retention, s.finished_retention) - interval '1 minute') at time zone 'UTC')::date,
     case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
--- day_needed says whether a day that is past the longest retention must stay. A day of run stays if one of its leases is held, if
--- one of its jobs ended within the retention, or if an unfinished job waited for one of them (dependency_prune). So a job that
--- runs for weeks keeps its day. A day of past_lease stays while its jobs are visible.
+-- day_needed says whether a day that is to be dropped must stay. A day of run stays if one of its leases
+-- is held, if one of its jobs ended within the longest retention, or if there are dependencies on its
+-- jobs, which stay while the child is unfinished (dependency_prune). So a job that runs for weeks keeps its
+-- day. A day of past_lease stays while its jobs are visible.
 --
--- It asks for the last end, which is an index look-up whatever the statistics say. If it asked for any end since keep_from, the
--- planner might read the whole day.
+-- It asks for the last end, which is an index look-up whatever the statistics say. If it asked for any end
+-- since some time, the planner might read the whole day.
 create function jobq.day_needed(parent text, day date) returns boolean
   language plpgsql stable
   as $$
@@ -1177,9 +1180,9 @@ begin
 end $$;
 
 -- partition_prune takes one day out of run, past_lease or attempt: the earliest that is past the longest retention, or of which
--- history_sweep has left nothing. It returns the name of its table, or null if there is no such day. One day a transaction,
--- because its lock makes ends of jobs wait. It gives up at once if somebody reads that day, as pg_dump does, or has used the
--- parent table for long.
+-- history_sweep has left nothing. It returns the name of its table, or null if there is no such day. It
+-- takes one day a transaction, because its lock makes ends of jobs wait. It gives up at once if a
+-- transaction older than a second, such as pg_dump's, uses that day or its parent table (partition_yield).
 --
 -- A day of past_lease or attempt is dropped. A day of run becomes a table of its own, in which nobody finds its jobs any more.
 -- payload_prune removes the large args of its jobs in steps, and then drops it. The table is renamed, from run_20261101 to
@@ -1526,8 +1529,9 @@ begin
   update jobq.sweep w set next_lease = last where w.day = place.day;
 end $$;
 
--- retention_changed makes history_sweep look again through days that are past a retention which was longer before. Until it commits, no
--- day is looked through: otherwise the sweep of a day would go on with the retention of before.
+-- retention_changed makes history_sweep look again through days that are past a retention that has changed.
+-- No day is looked through until it commits: otherwise the sweep of a day would go on with the retention of
+-- before.
 create function jobq.retention_changed() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1915,9 +1919,10 @@ begin
   end if;
 end $$;
 
--- line_priority is the least urgent priority of a queue's jobs without a partition key that is more urgent than below, of these kinds
--- that are not paused: null if there is none. A function, since without statistics the planner expects few jobs, and would rather
--- sort the whole line. Needs pending_claim_idx and kind_paused_idx only.
+-- line_priority is the least urgent priority that is more urgent than below, among a queue's jobs without a
+-- partition key, of those of these kinds that are not paused; null if there is none. It is a function with
+-- settings of its own, since without statistics the planner expects few jobs, and would rather sort the
+-- whole line. Needs pending_claim_idx and kind_paused_idx only.
 create function jobq.line_priority(of_queue text, kinds text[], below integer) returns smallint
   language sql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -2184,10 +2189,11 @@ create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst i
   language sql stable parallel safe
   return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
 
--- lane_due makes lanes ready whose throttling is over, and returns how many: up to lanes_max whose time has come. step_us and
--- burst are of the queue's rate of its keys now, 0 for no rate. Lanes that were throttled by a slower or by a faster rate become ready too,
--- lanes_max of each, and their next claim counts what they have used by the new rate. It also deletes up to lanes_max lanes of
--- which nothing waits, nothing runs, and nothing of the rate is used.
+-- lane_due makes lanes ready whose throttling is over, and returns how many: up to lanes_max whose time has
+-- come. step_us and burst are of the queue's rate of its keys now, 0 for no rate. Lanes that were throttled
+-- by another rate become ready too, lanes_max of slower ones and lanes_max of faster ones; their next claim
+-- counts what they have used by the new rate. It also deletes up to lanes_max lanes of which nothing waits,
+-- nothing runs, and nothing of the rate is used.
 -- The caller has the queue's turn. Needs lane_throttled_idx and lane_spent_idx only.
 create function jobq.lane_due(of_queue text, step_us bigint, burst integer, lanes_max integer) returns integer
   language plpgsql
@@ -2436,7 +2442,8 @@ begin
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > new_limit order by x.full_limit limit 1);
 end $$;
 
--- lane_look_again makes 10 full lanes ready at which no claim has looked for a minute, at most once a second, in case a hint is missing.
+-- lane_look_again makes up to 10 full lanes ready at which no claim has looked for a minute, at most once a
+-- second, in case a hint is missing.
 -- The caller has the queue's turn. Needs lane_pkey and lane_full_idx only.
 create function jobq.lane_look_again(of_queue text, key_limit integer) returns void
   language plpgsql
@@ -3261,8 +3268,8 @@ begin
         r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
 end $$;
 
--- lane_hints_add adds hints (lane_hint) for keys of which jobs have ended, if the queue has a limit of its keys. With to_wake it wakes idle
--- workers: the transaction will not claim itself.
+-- lane_hints_add adds hints (lane_hint) for keys of which jobs have ended, if the queue has a limit of its
+-- keys. With to_wake it wakes idle workers: the transaction will not claim itself.
 create function jobq.lane_hints_add(of_queue text, keys text[], to_wake boolean) returns void
   language plpgsql
   as $$
@@ -3378,7 +3385,8 @@ begin
   return next;
 end $$;
 
--- lane_failed says whether a run has failed for good. It is planned anew for each lease, so that it locks only one day of the history.
+-- lane_failed says whether a run has failed for good. It is planned anew for each lease, so that it locks
+-- only one day of the history.
 create function jobq.lane_failed(of_job bigint, of_lease bigint) returns boolean
   language plpgsql stable
   set plan_cache_mode = force_custom_plan set jit = off
@@ -3471,8 +3479,9 @@ begin
   return true;
 end $$;
 
--- lane_next_lock locks the next job of a key for lane_claim_each, if it is of these kinds and nobody else has locked it. free is 0 if
--- the key has to wait for its head, which waits for its retry or has failed. The caller has the queue's turn.
+-- lane_next_lock locks the next job of a key for lane_claim_each, if it is of these kinds and nobody else has
+-- locked it. free is 0 if the key has to wait for its head, which waits for its retry or for other jobs, or
+-- has failed; else 1. The caller has the queue's turn.
 create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
   returns table (free integer, ids bigint[], places tid[])
   language plpgsql
@@ -3502,11 +3511,11 @@ begin
   end if;
 end $$;
 
--- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: the queue has no order (if it gets
--- one again, jobs of before hold nobody), or nothing of the key runs or is
--- in the line (it has no lane), and the job neither waits nor stops its key. Each call looks at row_count keys behind the
--- place given, and returns where it has ended; null after the last one. It waits for no lock. Needs lane_head_pkey,
--- lane_pkey, pending_pkey and run_id_idx only.
+-- lane_head_prune deletes the rows of lane_head that nobody needs any more. That is so if the queue has no
+-- order; if it gets one again, jobs of before hold nobody. It is also so if the key has no lane, because
+-- nothing of it runs or is in the line, and the job neither waits nor stops its key. Each call looks at
+-- row_count keys after the given place, and returns where it has ended; null after the last one. It waits
+-- for no lock. Needs queue_pkey, lane_head_pkey, lane_pkey, pending_pkey and run_id_idx only.
 create function jobq.lane_head_prune(after_queue text, after_key text, row_count integer)
   returns table (last_queue text, last_key text)
   language plpgsql

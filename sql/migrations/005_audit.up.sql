@@ -155,9 +155,9 @@ begin
   return next;
 end $$;
 
--- audit_begin_many is audit_begin for an action by filter, which takes many
--- calls of act. It fixes which jobs are meant, so that jobs added later are not. If somebody counted the jobs
--- before, snapshot_at and id_max are those of the count.
+-- audit_begin_many is audit_begin for an action by filter, which takes many calls of
+-- act. It fixes which jobs are meant, so that jobs added later are not. If somebody
+-- counted the jobs before, snapshot_at and id_max are those of the count.
 create function jobq.audit_begin_many(
   actor text, action text, target text, change jsonb,
   snapshot_at timestamptz default null, id_max bigint default null, done_max integer default null
@@ -827,7 +827,7 @@ end $$;
 -- act_settings changes the settings of the schema that are not null. A failed_retention of 0 means the default, which is
 -- that of finished_retention. It returns the id of the audit row, or null if nothing changes.
 create function jobq.act_settings(
-    actor text, finished_retention interval, quarantine_crashes integer default null, note text default null,
+    actor text, finished_retention interval default null, quarantine_crashes integer default null, note text default null,
     keep_until_exported boolean default null, exported_before date default null, failed_retention interval default null)
   returns bigint
   language plpgsql
@@ -974,8 +974,9 @@ begin
   return begun;
 end $$;
 
--- export_first is the next day to be exported: all days before it were exported, or have nothing to export. Null if there is none.
--- Needs run_default_place_idx and attempt_default_finished_at_idx.
+-- export_first is the next day to be exported: all days before it were exported, or have nothing to export.
+-- If there is no history, it is exported_before. Needs run_default_place_idx and
+-- attempt_default_finished_at_idx.
 create function jobq.export_first() returns date
   language sql stable
   as $$
@@ -997,9 +998,9 @@ create function jobq.export_first() returns date
 --   12 Nov 01:00  nothing runs; the lock on the day proves that no transaction writes
 --
 -- From then on, rows leave the day when jobs are requeued or deleted, and come back only by an
--- undo, which calls export_again. The lock is held for this transaction only. It is
--- tried 50 times, and waited for 100 ms each time, since ends of jobs wait behind it, and vacuum
--- prevents it as well.
+-- undo, which calls export_again. The lock is held for this transaction only. It is tried 50
+-- times, 200 ms apart. Each try waits for at most 100 ms, since ends of jobs wait behind it. A
+-- vacuum of the day prevents the lock as well.
 create function jobq.export_begin(day date) returns timestamptz
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1296,9 +1297,9 @@ end $$;
 -- undo takes back an action, for the jobs to which nothing has happened since.
 -- It returns for each job the states before and after the undo, or
 -- why the job stays as it is, with one of the codes of docs/sql.md. For an action that was
--- not on jobs, such as a pause, it returns one row without states. An action on a
--- queue, a schedule or the settings must have been the last one on
--- them.
+-- not on jobs, such as a pause, it returns one row without states. Such an action must
+-- have been the last one of its sort on its queue, kind, partition key or schedule, or
+-- on the settings (undo_whole, schedule_undo).
 --
 -- A call takes the next 1,000 jobs of the action, by their ids; ended says
 -- that there are no more. Of 2,500 jobs, the third

@@ -32,9 +32,9 @@ begin
   return told;
 end $$;
 
--- watch renews a watcher's lease. It deletes the leases that have run out, and the digests of workers that have ended since. If the
--- watcher is new, it notifies workers at once, so that they read this table; otherwise they would
--- do so with their next heartbeat.
+-- watch renews a watcher's lease. It deletes the leases that have run out, and digests older than a
+-- minute, which workers that have ended leave behind. If the watcher is new, it notifies workers at
+-- once, so that they read this table; otherwise they would do so with their next heartbeat.
 create function jobq.watch(id text, lease interval) returns void
   language plpgsql
   as $$

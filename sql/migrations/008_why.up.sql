@@ -217,9 +217,9 @@ create function jobq.why_first(job_ids bigint[], ended_slots smallint[]) returns
     select j.id from unnest(job_ids) with ordinality as j(id, slot) where j.slot <> all(ended_slots) order by j.slot limit 1
   $$;
 
--- why_kind is the kind of a running job, by its lease; null if its row is gone. If a kind has slots of its own in a worker, each
--- claim takes either jobs of this kind only or none of it. So the kind of one job says whether the jobs of the lease are in these slots.
--- Needs run_id_idx of the lease's day.
+-- why_kind is the kind of a running job, by its lease; null if its row is gone. If a kind has slots of its
+-- own in a worker, each claim takes either jobs of this kind only, or none of it. So the kind of one job says
+-- whether the jobs of the lease are in these slots. Needs run_id_idx of the lease's day.
 create function jobq.why_kind(of_lease bigint, of_job bigint) returns text
   language sql stable
   as $$

@@ -19,10 +19,12 @@ create unlogged table jobq.awaited (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 create index awaited_waiter_idx on jobq.awaited (waiter_id);
 
--- waiters_forget deletes what waiters have left whose time has run out: up to 2,000
--- jobs, and the waiters that have none any more. It waits for no row, and says whether
--- it had no more to delete. Whoever calls it locks what is others', and must wait for
--- nobody after that: it comes last in a transaction.
+-- waiters_forget deletes what expired waiters have left: up to 2,000 jobs of up to 100
+-- waiters, and up to 100 waiters that have no job any more. It waits for no row. It
+-- returns true if it has deleted fewer than 2,000 jobs: then nothing is left, unless
+-- more than 100 waiters had expired, or somebody had locked rows. It must be the last
+-- call of a transaction: it locks rows of others, so the transaction must not wait for
+-- anybody afterwards.
 create function jobq.waiters_forget() returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
@@ -102,7 +104,8 @@ begin
 end $$;
 
 -- await_end says that a process waits no more. It returns whether all that it had
--- announced is deleted: if not, call it again, or leave the rest to those who wait next.
+-- announced is deleted (waiters_forget): if not, call it again, or leave the rest to
+-- those who wait next.
 create function jobq.await_end(waiter bigint) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$

@@ -168,9 +168,10 @@ begin
   perform jobq.step_finish(job_id, name, result);
 end $$;
 
--- run_suspend ends a run whose job sleeps or waits for an event, or, with waits, for other jobs. Such an end is in no
--- statistics. So that it ends a row of crashes of its kind, as others do (kinds_crashed),
--- it forgets them, unless somebody has them locked: who finds another crash, or does the same.
+-- run_suspend ends a run whose job sleeps or waits for an event, or, with waits, for other
+-- jobs. Such an end is in no statistics, by which other ends show that a kind has not crashed
+-- (kinds_crashed). So it deletes the crashes of the kind itself, unless somebody has locked
+-- the row: then either another crash is being counted, or another run is doing the same.
 -- Needs run_id_idx and kind_pkey, and what run_close needs.
 create function jobq.run_suspend(of_job bigint, run_token text, delay interval, waits boolean default null) returns void
   language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
@@ -431,8 +432,8 @@ create function jobq.why_suspended(job_id bigint, token bigint, runs_at timestam
 -- step_prune deletes the steps of jobs that are gone. It looks at row_count steps at
 -- most, after the given one in the order of job and name, and returns at how many it has
 -- looked, and at which one last. The steps of a deleted job stay while an undo could
--- bring the job back. Younger ones than what is kept of the history are not asked about.
--- Needs step_pkey, pending_pkey, run_id_idx and audit_job_job_id_idx only; as the
+-- bring the job back. It does not look up jobs with a step that began within the shortest
+-- retention. Needs step_pkey, pending_pkey, run_id_idx and audit_job_job_id_idx only; as the
 -- owner, since the janitor of a worker has no rights on the audit.
 create function jobq.step_prune(after_job bigint, after_name text, row_count integer, out looked bigint, out last_job bigint, out last_name text)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
@@ -461,8 +462,8 @@ begin
   last_name := coalesce(last_name, after_name);
 end $$;
 
--- emitted_prune deletes events that are older than what is kept of the history, unless a
--- job still waits that has not taken its event. It looks at row_count events at most,
+-- emitted_prune deletes events that are older than finished_retention, unless a job still
+-- waits that has not taken its event. It looks at row_count events at most,
 -- after the given one in the order of time and name, and returns at how many it has
 -- looked, and at which one last. Needs emitted_at_idx and step_event_idx only.
 create function jobq.emitted_prune(after_at timestamptz, after_name text, row_count integer, out looked bigint, out last_at timestamptz, out last_name text)

@@ -419,9 +419,10 @@ begin
   return next;
 end $$;
 
--- dependency_prune deletes dependencies if the day of the parent is past
--- retention and the child has ended. It looks at up to row_count dependencies, after the given place, and
--- returns how many, and the place of the last. The other dependencies keep the parent's day.
+-- dependency_prune deletes dependencies if the day of the parent is past finished_retention
+-- (keep_from_day) and the child has ended. It looks at up to row_count dependencies, after the
+-- given place, and returns how many, and the place of the last. The other dependencies keep
+-- the parent's day.
 create function jobq.dependency_prune(after_lease bigint, after_child bigint, after_parent bigint, row_count integer)
   returns table (looked bigint, last_lease bigint, last_child bigint, last_parent bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off

@@ -1,2 +1,3 @@
--- Comments harm nobody: those of before the migration are gone, and what it says stays true of the tables of before.
+-- Nothing is to be undone: the comments stay true of the tables as they were before, and those from before
+-- the migration are gone.
 select;

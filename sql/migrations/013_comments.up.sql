@@ -1,7 +1,7 @@
 -- jobq:compatible-from 13
 -- What psql's \d+ and \df+, and graphical clients, say of the tables and functions that docs/sql.md names, and
--- in one line of the others. A migration that adds a column or a function that people call comments on it: a test compares. A function that a
--- later migration replaces keeps its comment.
+-- in one line of the others. A migration that adds a column, or a function that people call, comments on it:
+-- a test compares. A function that a later migration replaces keeps its comment.
 set local lock_timeout = '5s';
 
 comment on table jobq.pending is 'Jobs that wait: for a worker, for their time, or for other jobs. Producers may insert here.';
@@ -16,7 +16,7 @@ comment on column jobq.pending.backoff_max is 'The longest such wait; null: 1 da
 comment on column jobq.pending.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.pending.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.pending.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.pending.crashes is 'How many runs in a row were lost with their worker.';
+comment on column jobq.pending.crashes is 'How many runs were lost with their worker.';
 comment on column jobq.pending.args_apart is 'Whether the args are in jobq.payload.';
 comment on column jobq.pending.queue is 'Where the job waits. Settings and pauses of a queue: jobq.queue.';
 comment on column jobq.pending.kind is 'What is to be done: the name of a handler.';
@@ -47,7 +47,7 @@ comment on column jobq.run.slot is 'Its place in the lease, from 1; 0: cancelled
 comment on column jobq.run.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.run.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.run.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.run.crashes is 'How many runs in a row were lost with their worker.';
+comment on column jobq.run.crashes is 'How many runs were lost with their worker.';
 comment on column jobq.run.args_apart is 'Whether the args are in jobq.payload.';
 comment on column jobq.run.queue is 'Where the job waits. Settings and pauses of a queue: jobq.queue.';
 comment on column jobq.run.kind is 'What is to be done: the name of a handler.';
@@ -69,7 +69,7 @@ comment on column jobq.job.kind is 'What is to be done: the name of a handler.';
 comment on column jobq.job.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.job.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.job.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.job.crashes is 'How many runs in a row were lost with their worker.';
+comment on column jobq.job.crashes is 'How many runs were lost with their worker.';
 comment on column jobq.job.lease_token is 'Token of the current or last run; 0: it has not run.';
 comment on column jobq.job.run_at is 'Before this time the job does not run.';
 comment on column jobq.job.created_at is 'When the transaction began that added the job.';
@@ -124,7 +124,7 @@ comment on column jobq.past_lease.claimed_at is 'By the clock of the database.';
 comment on column jobq.past_lease.owner is 'The worker.';
 comment on column jobq.past_lease.ended is 'By slot, the milliseconds after claimed_at at which the job succeeded; -1: see its row of jobq.run.';
 
-comment on table jobq.attempt is 'Runs that did not simply succeed, and runs with output.';
+comment on table jobq.attempt is 'Runs that did not simply succeed, runs of programs, and runs with output.';
 comment on column jobq.attempt.job_id is 'Of the run.';
 comment on column jobq.attempt.finished_at is 'When it ended.';
 comment on column jobq.attempt.started_at is 'When it began.';

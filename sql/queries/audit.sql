@@ -1,5 +1,5 @@
--- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
--- Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
+-- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it. A requeue locks unique
+-- keys in (kind, key) order, and then the jobs in id order. An empty text in expected expects nothing.
 -- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
@@ -40,20 +40,20 @@ select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
 -- name: KindAct :one
 select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(kind)::text, sqlc.narg(note)::text), 0)::bigint as audit;
 
--- KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was nothing to do.
--- Needs paused_key_pkey and pending_claim_idx.
+-- KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was
+-- nothing to do. Needs paused_key_pkey and pending_claim_idx.
 -- name: KeyAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
   from jobq.act_key(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.narg(note)::text) a;
 
--- KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was nothing to do.
--- Needs key_weight_pkey and pending_claim_idx.
+-- KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was
+-- nothing to do. Needs key_weight_pkey and pending_claim_idx.
 -- name: KeyWeightAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
   from jobq.act_key_weight(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.arg(weight)::integer, null) a;
 
 -- QueueKnown says whether a queue of that name is known (queue_known). Needs pending_claim_idx,
--- pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
+-- pending_due_idx, pending_held_idx, lease_queue_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one
 select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 
@@ -117,7 +117,8 @@ select jobq.audit_resume(sqlc.arg(actor)::text, sqlc.arg(id)::bigint);
 -- name: AuditEnd :exec
 update jobq.audit a set ended_at = clock_timestamp() where a.id = sqlc.arg(id);
 
--- AuditGet is one action. Of large args that it sets, it only says that it does. Needs audit_pkey.
+-- AuditGet is one action, with the ids of its first 20 jobs. Args of more than 1,000 bytes are "..." in
+-- its change. Needs audit_pkey and audit_job_pkey.
 -- name: AuditGet :one
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
     a.target, a.note, a.ended_at,
@@ -126,7 +127,7 @@ select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.
   from jobq.audit a
   where a.id = sqlc.arg(id);
 
--- AuditList is a page of actions as AuditGet, newest first, each with a few of its jobs.
+-- AuditList is a page of actions as AuditGet has them, newest first.
 -- Needs audit_pkey and audit_job_pkey.
 -- name: AuditList :many
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,

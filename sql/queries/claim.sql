@@ -18,8 +18,8 @@
 --
 -- The candidates are locked first (MATERIALIZED, so that the limit holds), and deleted by ctid, which
 -- needs no second look at an index. A row that was edited after the statement's snapshot and before
--- the lock has a new ctid, so this claim does not take it; a later one that looks at the whole line does. Rows that other claims
--- have locked are skipped, and never waited for.
+-- the lock has a new ctid, so this claim does not take it; a later one that looks at the whole line
+-- does. Rows that other claims have locked are skipped, and never waited for.
 --
 -- It reads the line in segments: from (from_priorities, from_positions), exclusive, to the end of
 -- to_priorities. One segment can be the whole line. Several segments leave out what was claimed

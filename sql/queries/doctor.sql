@@ -51,11 +51,12 @@ select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.i
   left join jobq.queue q on q.name = x.queue
   order by x.queue, x.kind;
 
--- DoctorOverdue is how late the janitor is with each part of its work, in seconds, 0 for what is in
--- time. The parts are the lease that has ended and was not taken away, after its queue's
--- stale_grace; the scheduled job that is due; the job that has ended and for which others wait; and
--- the oldest of up to row_count counts of ended jobs that were not summed up yet. Needs
--- pending_due_idx and dependency_look_due_idx; it reads all leases, as the reaper does.
+-- DoctorOverdue is how late the janitor is with each part of its work, in seconds: 0 where there is no
+-- such work, and negative where the earliest is not due yet. The parts are the lease that has ended
+-- and was not taken away, after its queue's stale_grace; the scheduled job that is due; the job that
+-- has ended and for which others wait; and the oldest of up to row_count counts of ended jobs that
+-- were not summed up yet. Needs pending_due_idx and dependency_look_due_idx; it reads all leases, as
+-- the reaper does.
 -- name: DoctorOverdue :one
 select coalesce((
       select extract(epoch from max(clock_timestamp() - l.expires_at - coalesce(q.stale_grace, interval '0')))

@@ -9,9 +9,9 @@ select e.id, e.at, e.type, e.source, e.job_id, e.queue, e.message
   order by e.id desc
   limit sqlc.arg(page_size)::integer;
 
--- EventPrune deletes so many events that are older than the age, earliest first.
--- It returns how many, and the moment of the last, where the next call may begin,
--- as StatPrune does. Needs event_at_idx.
+-- EventPrune deletes up to row_count events that are older than the age, the earliest first. It
+-- returns how many it has deleted, and the moment of the last, where the next call may begin, as
+-- StatPrune does. Needs event_at_idx.
 -- name: EventPrune :one
 with deleted as (
   delete from jobq.event e

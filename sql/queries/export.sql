@@ -1,6 +1,6 @@
--- ExportNext is the day that is to be exported next (see export_first), the first that is
--- not over for long enough to be exported, and the export that has begun last and still counts, if
--- there is one.
+-- ExportNext is the day that is to be exported next (export_first), the first day that cannot be
+-- exported yet since it is not over for ten minutes, and the export that has begun last. If that does
+-- not count any more, its began_at is null.
 -- name: ExportNext :one
 select coalesce(jobq.export_first(), s.exported_before)::date as day,
     ((clock_timestamp() - interval '10 minutes') at time zone 'UTC')::date as open_day,
@@ -15,8 +15,9 @@ select jobq.export_begin(sqlc.arg(day)::date)::timestamptz as began_at;
 -- name: ExportEnd :one
 select jobq.export_end(sqlc.arg(actor)::text, sqlc.arg(day)::date, sqlc.arg(began_at)::timestamptz, sqlc.arg(jobs)::bigint, sqlc.arg(attempts)::bigint)::bigint as audit;
 
--- ExportJobs is a page of the jobs that were claimed on a day (UTC), or cancelled before that,
--- by id. It is planned with the day (PrunedSettings) and so looks into that one alone. Needs run_id_idx.
+-- ExportJobs is a page of the jobs that were last claimed on a day (UTC), or cancelled on that day
+-- before they were claimed, by id. It is planned with the day (PrunedSettings), and so reads that day
+-- alone. Needs run_id_idx.
 -- name: ExportJobs :many
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,

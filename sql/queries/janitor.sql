@@ -4,8 +4,9 @@
 select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked;
 
 -- JanitorLockTx takes the janitor's lock until the transaction ends, likewise.
--- It also tells the shortest lease of all queues: a job of a dead worker must
--- not wait for much longer than that, not even when the leader died with it.
+-- It also returns the shortest lease of all queues that have a row, or the default
+-- if none has: a job of a dead worker must not wait for much longer than that, not
+-- even if the leader died with it.
 -- name: JanitorLockTx :one
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     (extract(epoch from coalesce((select min(q.lease) from jobq.queue q), jobq.lease_default())) * 1000)::bigint as shortest_lease_ms;
@@ -24,9 +25,10 @@ select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::i
 -- nothing else. A chore that it does not know may find something. What it counts as
 -- something may be too much and is never too little: the chore itself looks again.
 --
--- History needs new statistics only when it has got more rows since known_rows, or in time:
--- see HistoryAnalyze. The orders are for the planner: without statistics, it would read all of emitted when no event is to be
--- woken. Needs output_written_at_idx and emitted_woken_idx.
+-- The history may need new statistics if its number of rows is not known_rows, which is -1 where that
+-- is not known any more: see HistoryAnalyze. The orders are for the planner: without statistics, it
+-- would read all of emitted when no event is to be woken. Needs output_written_at_idx and
+-- emitted_woken_idx.
 -- name: ChoresFind :one
 select h.row_count::float8 as history_rows, array(
     select n.name

@@ -10,10 +10,10 @@
 --          3       530        11:59    of the same priority, and behind it
 --          9        17        11:58    not aged yet
 --
--- The answer is (3, 502). It looks at the kinds that the caller claims and that are not
--- paused, and at the hundred least urgent priorities: it goes from one to the next by the
--- index, from the end on, and then to the first job of each. Needs pending_claim_idx,
--- queue_pkey and kind_paused_idx.
+-- The answer is (3, 502). It looks at jobs without a partition key, of the kinds that the
+-- caller claims and that are not paused, and at the hundred least urgent priorities: it goes
+-- from one to the next by the index, from the end on, and then to the first job of each.
+-- Needs pending_claim_idx, queue_pkey and kind_paused_idx.
 -- name: LineAged :many
 with recursive line as materialized (
   select n.name, coalesce(q.age_after, jobq.age_after_default()) as age_after

@@ -1,14 +1,14 @@
 -- JobPromote makes up to job_count due scheduled jobs available, earliest first,
 -- at the tail of the line, and wakes the workers of their queues. It takes those
--- after (from_run_at, from_id) in the order of (run_at, id), not included, and
--- answers with the place of the last one, from which the next call goes on: the
--- index entries of what was promoted before stay for as long as any transaction
--- is open, and would else be walked through again at each call.
+-- after (from_run_at, from_id), exclusive, in the order of (run_at, id), and returns
+-- the place of the last one, where the next call goes on. Otherwise each call would
+-- read the index entries of what was promoted before, for as long as any transaction
+-- can still see them.
 --
--- Rows that somebody else works on are skipped. One that was edited between
--- snapshot and lock is at another ctid, and waits for the next look, as in
--- JobClaim. The positions are drawn in the order of the due times, before the
--- update, which may go in any order. Needs pending_due_idx, and nothing else whatever the statistics say.
+-- Rows that somebody has locked are skipped. One that was edited between the snapshot
+-- and the lock has another ctid, and waits for the next look, as in JobClaim. The
+-- positions are drawn in the order of the due times, before the update, which may go
+-- in any order. Needs pending_due_idx, and nothing else whatever the statistics say.
 -- name: JobPromote :one
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
@@ -34,7 +34,7 @@ select (select count(*) from promoted) as promoted, (select count(*) from told) 
     coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)), sqlc.arg(from_id)::bigint)::bigint as last_id;
 
 -- DueFirst is when the earliest scheduled job is to start, null if there is
--- none. It looks from the very start, past all that was promoted, so it costs
--- the more the longer a transaction is open: see NextDue. Needs pending_due_idx.
+-- none. It reads the index from its start, with the entries of what was promoted:
+-- the longer a transaction is open, the more it costs (NextDue). Needs pending_due_idx.
 -- name: DueFirst :one
 select (select p.run_at from jobq.pending p where p.position is null and p.waits is null order by p.run_at limit 1)::timestamptz as run_at;

@@ -1,6 +1,6 @@
--- QueueList counts the jobs of each queue that has a row, a job or a worker: those that wait, run, or
--- ended unsuccessfully. Running jobs are counted in the leases, to which each end is written with the
--- end itself or soon after.
+-- QueueList counts the jobs of each queue that has a row, a job or a worker, of 1,000 queues at most:
+-- those that wait, run, or ended unsuccessfully. Running jobs are counted in the leases, to which each
+-- end is written with the end itself or soon after.
 --
 -- The counts of scheduled jobs, of jobs that wait for others and of ended jobs stop at count_max
 -- jobs of all queues together, which then means "at least": of scheduled jobs it counts the next
@@ -47,7 +47,7 @@ with recursive ready as (
       limit 1000) s
     group by s.name
 ), name as (
-  -- The limit is for the planner: expecting more names than anybody has, it
+  -- The limit is also for the planner: expecting more names than there are, it
   -- would compile the whole query (JIT), which takes seconds.
   select u.name from (
     select w.name from ready w where w.name is not null

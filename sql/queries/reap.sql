@@ -155,8 +155,9 @@ with stale as materialized (
       from closed c
       join after a on a.id = c.id
 ), keys as materialized (
-  -- Of what was taken and of what had ended: their keys have room. A job that has gone back to
-  -- the line has no row here; lane_claim finds that after a minute.
+  -- The keys of the jobs that were taken or had ended: another job of each may run now. A job whose
+  -- run had gone back to pending before has no row here: a claim looks at its key after a minute
+  -- (lane_look_again).
   select l.queue, array_agg(distinct l.partition_key) as keys
     from looked l
     where l.partition_key is not null
@@ -164,7 +165,7 @@ with stale as materialized (
 ), keyed as (
   select jobq.lane_hints_add(k.queue, k.keys, true) from keys k
 ), woken as (
-  -- Back at its old place, a job is behind what workers look at first.
+  -- A job that is back at its old place may be before the places where claims begin.
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )

@@ -17,24 +17,27 @@ select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_
   from jobq.payload_prune(sqlc.arg(after_day)::text, sqlc.arg(after_job)::bigint, sqlc.arg(job_count)::integer, sqlc.arg(payload_count)::integer) p;
 
 -- DefaultPrune looks at a batch of what the default partition has of such days, and
--- deletes what is past retention, with the large args of jobs. It goes on at the place where its last answer ended.
+-- deletes what is past retention, with the large args of jobs. It goes on at the place
+-- where its last answer ended.
 -- name: DefaultPrune :one
 select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as last_job
   from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;
 
--- HistorySweep deletes a batch of what is kept for less long than others of its day: see history_sweep. No
--- row when there is nothing to do.
+-- HistorySweep deletes a batch of what is kept for less long than others of its day: see
+-- history_sweep. No row when there is nothing to do.
 -- name: HistorySweep :one
 select p.day::date as day, p.removed::bigint as removed
   from jobq.history_sweep(sqlc.arg(block_count)::integer, sqlc.arg(lease_count)::integer) p;
 
--- HistoryAnalyze makes the statistics of run as a whole, if there are none or the
--- last ones are so old, or of far fewer rows, and says whether it did.
+-- HistoryAnalyze makes the statistics of run as a whole, if there are none, or if the
+-- last ones are older than every or of far fewer rows. It says whether it did
+-- (history_analyze).
 -- name: HistoryAnalyze :one
 select jobq.history_analyze(sqlc.arg(every)::interval)::boolean as analyzed;
 
--- UniqueKeyPrune forgets so many keys of jobs that are over whose time has come, earliest first. It
--- goes on behind the place where its last answer ended: see StatPrune. Needs unique_key_kept_idx.
+-- UniqueKeyPrune deletes up to row_count unique keys that were kept for a time after the end of their
+-- job, and whose time is over, the earliest first. It goes on after the place where its last answer
+-- ended: see StatPrune. Needs unique_key_kept_idx.
 -- name: UniqueKeyPrune :one
 with deleted as (
   delete from jobq.unique_key u

@@ -65,8 +65,8 @@ with deleted as (
 )
 select count(*) as deleted, coalesce(max(d.tick_at), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;
 
--- ScheduleList is a page of schedules by name, after a name. Args of more than 1000
--- bytes are null there. Needs schedule_pkey and schedule_tick_pkey.
+-- ScheduleList is a page of schedules by name, after a name. Args of more than args_max
+-- bytes as text are null there. Needs schedule_pkey and schedule_tick_pkey.
 -- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,

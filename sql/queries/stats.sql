@@ -40,8 +40,8 @@ with deleted as (
 )
 select count(*) as deleted, coalesce(max(d.minute), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;
 
--- StatsByQueue sums the ended jobs of the last span, by queue. Not from the view
--- stats, which would add up by minute and kind first. Needs stat_pkey.
+-- StatsByQueue sums the ended jobs of the last span, by queue. It does not read the view
+-- stats, which would sum by minute and kind first. Needs stat_pkey.
 -- name: StatsByQueue :many
 select s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
     sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
@@ -75,7 +75,7 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
   group by s.minute, s.queue
   order by s.minute, s.queue;
 
--- JobsAdded is the highest id that a job was given, 0 for none yet.
+-- JobsAdded is the highest id that was drawn for a job, 0 for none yet.
 -- name: JobsAdded :one
 select coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0)::bigint as added;
 
@@ -146,8 +146,9 @@ select coalesce(g.id, '')::text as id, coalesce(g.queue, '')::text as queue, coa
 -- which takes 80 ms on average, is silent after least_silence.
 --
 -- Of the runs that have not reported progress for so long, it looks at the output of the row_count
--- that have been silent for longest. Needs stat_pkey and output_pkey; it reads all running jobs, as
--- the reaper does.
+-- that have been silent for longest. It returns group_count groups at most. It reads all leases, and of
+-- those that are older than least_silence all jobs that run. Needs stat_pkey, run_id_idx, progress_pkey
+-- and output_pkey.
 -- name: RunsSilent :many
 with usual as materialized (
   select s.kind, sum(s.run_seconds) / nullif(sum(s.completed + s.failed + s.retried - s.lost), 0) as seconds

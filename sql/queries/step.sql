@@ -30,9 +30,9 @@ select s.done::boolean as done, s.result
 -- name: EventEmit :one
 select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as first;
 
--- StepList is the last steps that a job came to, the last one first. Of a result that is
--- longer than result_max, as stored or as text, it has only how long that is as stored.
--- Needs step_number_key.
+-- StepList is the last steps that a job came to, the last one first. A result that is longer
+-- than result_max, as stored or as text, is null; result_bytes is the length of any result as
+-- stored. Needs step_number_key.
 -- name: StepList :many
 select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out,
     coalesce(pg_column_size(s.result), 0)::integer as result_bytes,
@@ -51,8 +51,9 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     case when a.problem is null then jobq.step_forget(a.job_id, sqlc.arg(step)::text) else 0 end::integer as forgotten
   from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], array[nullif(sqlc.arg(expected)::text, '')], '{}', null, 0, null) a;
 
--- EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
--- could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.
+-- EventWakeRest wakes up to job_count jobs of an event for which more jobs waited than emit
+-- could wake. It says whether there was such an event. Needs emitted_woken_idx and
+-- step_event_idx.
 -- name: EventWakeRest :one
 select jobq.event_wake_rest(sqlc.arg(job_count)::integer)::boolean as some;
 
@@ -61,7 +62,7 @@ select jobq.event_wake_rest(sqlc.arg(job_count)::integer)::boolean as some;
 select p.looked::bigint as looked, p.last_job::bigint as last_job, p.last_name::text as last_name
   from jobq.step_prune(sqlc.arg(after_job)::bigint, sqlc.arg(after_name)::text, sqlc.arg(row_count)::integer) p;
 
--- EmittedPrune deletes old events that no job waits for, among the next row_count.
+-- EmittedPrune deletes old events for which no job waits, among the next row_count events.
 -- name: EmittedPrune :one
 select p.looked::bigint as looked, p.last_at::timestamptz as last_at, p.last_name::text as last_name
   from jobq.emitted_prune(sqlc.arg(after_at)::timestamptz, sqlc.arg(after_name)::text, sqlc.arg(row_count)::integer) p;

@@ -1,9 +1,9 @@
--- WorkerBeat registers the worker, or says that it lives. No lease depends
--- on this row: it is for people, and for the janitor to clear away. It answers
--- with the settings of the queues, defaults included, and how many workers had
--- room for the same jobs of each; and beside each for how long somebody watches,
--- who wants digests, whether an operator wants the worker to drain, and which programs
--- work with the tables (docs/decisions/0026).
+-- WorkerBeat registers the worker, or says that it lives. No lease depends on this
+-- row: it is for people, and the janitor deletes it. WorkerBeat returns a row for each
+-- queue: its settings, defaults included, and how many workers had room for the same
+-- jobs. In each row are also for how long somebody still watches, and so wants digests
+-- (watched_ms); whether an operator wants the worker to drain; and the lowest version
+-- that works with the tables (compatible_from, docs/decisions/0026).
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -34,8 +34,8 @@ select n.name::text as queue,
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);
 
--- WorkerList is every worker that has beaten lately or still holds leases. It
--- reads the leases once for all workers, and not once for each.
+-- WorkerList is every worker that has a row; WorkerPrune deletes the rows of dead
+-- ones. It reads the leases once for all workers, and not once for each.
 -- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
@@ -53,8 +53,8 @@ delete from jobq.worker w
     and not exists (select from jobq.lease l where l.owner = w.id);
 
 -- WorkerEarlier is what is known of the other workers of a host, or of all
--- hosts when none is given, for a worker that starts. Equal hostnames only:
--- web-1 is not web-1-2.
+-- hosts if none is given, for a worker that starts. The hostnames must be
+-- equal: web-1 is not web-1-2.
 -- name: WorkerEarlier :many
 select w.id, w.hostname, w.pid, w.process_start, w.boot_id, w.pid_namespace, w.present,
     (w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval)::boolean as fresh

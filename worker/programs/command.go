@@ -36,9 +36,9 @@ const (
 type Command struct {
 	// Args is the program and its arguments: one at least. No shell is involved. In them,
 	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
-	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
-	// they say. A job that lacks what is named fails for good. Required, but for
-	// HandleExec.
+	// of its members, and ${job.id}, ${job.kind}, ${job.queue}, ${job.attempt} and
+	// ${job.lease_token} for these values of the job. If the job lacks one of them, it
+	// fails for good. Required, except for HandleExec.
 	Args []string
 	// Dir is the working directory. Default: the worker's.
 	Dir string
@@ -65,14 +65,15 @@ type Command struct {
 	EndsItself bool
 	// Steps says that the program does durable steps, such as those of jobq job step, with
 	// the token in JOBQ_RUN_TOKEN: docs/steps.md. A sleep, or a wait for an event, ends its
-	// run. Its exit code or answer counts if none has. Default: it has no token.
+	// run. If no step has ended the run, its exit code or answer does. Default: it gets no
+	// token.
 	Steps bool
 
 	literal bool // Args are the program's as they are
 }
 
-// Attributes are what a program has that the worker has not. The zero value
-// changes nothing. They cost some milliseconds for each start.
+// Attributes are properties of the program's process that differ from the worker's. The
+// zero value changes nothing. They cost some milliseconds for each start.
 type Attributes struct {
 	// UID and GID are who the program runs as, without supplementary groups, for
 	// a worker that runs as root. A UID needs a GID beside it. Default nil: the worker's.
@@ -226,7 +227,7 @@ func (p *Programs) verdict(said *messages, ended subproc.Result) error {
 		return fmt.Errorf("%w: %w", worker.ErrDrained, err)
 	case ended.Signal != "":
 		return err
-	case ended.ExitCode == exitTempFail:
+	case ended.ExitCode == exitTempFail && said.problem() == nil: // else the message may have been a checkpoint
 		return worker.Snooze(tempFailDelay)
 	case ended.ExitCode == exitDataError:
 		return worker.Discard(err)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// httpBodyBytesMax bounds what is read of an answer: a result of the largest size.
+	// httpBodyBytesMax bounds what is read of an answer. It is the largest size of a result.
 	httpBodyBytesMax = 1 << 20
 	// retryAfterMax bounds what an answer can ask for.
 	retryAfterMax = 30 * 24 * time.Hour

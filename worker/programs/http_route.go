@@ -12,8 +12,7 @@ import (
 	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
 )
 
-// presumeAfter is how long the one try of a kind that is out of reach lasts before
-// the server is taken to be there, when the transport does not say.
+// presumeAfter: see presume.
 const presumeAfter = 5 * time.Second
 
 // route is what is known of a request's way to its server. net/http may try
@@ -21,8 +20,8 @@ const presumeAfter = 5 * time.Second
 // of the caller's may tell nothing of it (tells is false).
 type route struct{ tells, dialled, connected atomic.Bool }
 
-// trace tells the route, and calls reached, which may be called several times,
-// when there is a connection.
+// trace returns a trace that fills in the route, and calls reached whenever there is a
+// connection.
 func (w *route) trace(reached func()) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
@@ -38,12 +37,12 @@ func (w *route) trace(reached func()) *httptrace.ClientTrace {
 	}
 }
 
-// presume makes a try count that has neither failed nor told of a connection for
-// presumeAfter, as if it had reached the server, so that the kind's other jobs do
-// not wait for its end: a transport of the caller's may tell nothing before the
-// answer, and one with MaxConnsPerHost has it wait for another job's connection.
-// Not so while it is seen to dial: hosts that do not answer at all take half a
-// minute to fail. The function returned is to be called at the end.
+// presume counts the sole try of a kind as successful if, after presumeAfter, it has neither
+// failed nor reported a connection. Otherwise the kind's other jobs would wait for its end: a
+// transport of the caller's may report nothing before the answer, and with MaxConnsPerHost
+// the request may wait for the connection of another job. A try that has begun to dial is
+// not counted, because a host that does not answer at all takes half a minute to fail. The
+// caller must call the function returned at the end.
 func (w *route) presume(try *breaker.Try) (stop func() bool) {
 	if !try.IsSole() {
 		return func() bool { return false }

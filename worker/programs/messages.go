@@ -17,7 +17,7 @@ import (
 const (
 	// enqueuedMax bounds the jobs that one run of a program may add by messages.
 	enqueuedMax = 10_000
-	// problemsMax bounds the messages of one run that are complained about.
+	// problemsMax bounds the problems with messages of one run that its failure names.
 	problemsMax = 5
 )
 
@@ -31,7 +31,8 @@ type messages struct {
 	problems []error
 }
 
-// take does at once what a message says, but for how the job is to end.
+// take does at once what a message asks for. Only a snooze or a cancellation waits for the end of
+// the program.
 func (m *messages) take(ctx context.Context, message subproc.Message) {
 	m.run.NoteActivity()
 	if p := message.Progress; p != nil || message.Stage != "" || message.Message != "" {
@@ -143,8 +144,8 @@ func (m *messages) problem() error {
 	return fmt.Errorf("control channel: %w", errors.Join(m.problems...))
 }
 
-// outcome is what the handler returns for a program that has ended well. What
-// could not be understood comes first: it may have been a checkpoint.
+// outcome is what the handler returns for a program that has succeeded. If a message could
+// not be understood or obeyed, the run fails: the message may have been a checkpoint.
 func (m *messages) outcome() error {
 	switch {
 	case len(m.problems) > 0:

@@ -27,9 +27,9 @@ type stopper struct {
 	ended   chan struct{}           // closed by end
 }
 
-// newStopper returns the stopper of a run. When the lease is lost it kills at
-// once, or after half of the kill margin if there is to be a SIGTERM before: the
-// lease then still has the other half of its margin to run.
+// newStopper returns the stopper of a run. When the lease is lost, it kills the program at
+// once. With lostTerminates it first asks the program to end, and kills it after half of
+// the kill margin: then the lease still holds for the other half.
 func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool) *stopper {
 	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run}
 	s.killNow = sync.OnceFunc(func() { close(s.kill) })
@@ -50,7 +50,7 @@ func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool
 			s.ask(cause)
 			return
 		}
-		lost() // perhaps before OnLeaseLost
+		lost() // the lease may have been lost before OnLeaseLost was called
 	})
 	return s
 }
@@ -71,9 +71,9 @@ const (
 	deadlineEveryMax = time.Second
 )
 
-// deadline is when the program must be dead even if this worker is stopped or
-// hangs, in time since boot: half of the kill margin after the worker would have
-// given the lease up, and as long before it ends.
+// deadline is when the program must be dead even if this worker is stopped or hangs, as the
+// time since boot. It is in the middle of the kill margin: as long after the time at which the
+// worker would give the lease up as before the end of the lease.
 func deadline(run worker.ExternalRun) time.Duration { return run.GivesUpAt() + run.KillMargin()/2 }
 
 // deadlineEvery is how often the deadline is looked at: often enough for the

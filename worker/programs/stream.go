@@ -28,9 +28,10 @@ const (
 // line on its standard input, and the answers are lines on its standard
 // output; docs/subprocess.md is its side of the contract.
 type Stream struct {
-	// Command says how a process is started. Its Args are used as they are: a
-	// process is not one job's, and with EndsItself or Steps each job has its run_token. A lost lease kills the process that has the job, and
-	// so does a stop that it does not obey. Its Args are required.
+	// Command says how a process is started. Its Args are required, and are used as they
+	// are, because a process runs many jobs. With EndsItself or Steps, each job has a
+	// run_token of its own. A lost lease kills the process that has the job, and so does a
+	// stop that the process does not obey.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
 	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
@@ -96,7 +97,7 @@ func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byt
 			p.giveBack(process)
 			return err
 		}
-		process.stop() // nothing of it may live on when the run is over
+		process.stop() // no part of it may still run when the run is over
 		<-process.ended
 		switch {
 		case ctx.Err() != nil:
@@ -161,8 +162,8 @@ func (p *streamPool) giveBack(process *streamProcess) {
 	p.idle = append(p.idle, process)
 }
 
-// died makes the next start wait, longer after each death in a row. Of a process
-// for which there was no room, the breaker says when the next is to be tried.
+// died makes the next start wait, longer after each death in a row. If the machine had no
+// room for the process, the breaker says when to try the next one.
 func (p *streamPool) died(process *streamProcess) {
 	var unreached *breaker.Error
 	if errors.As(process.failure, &unreached) {

@@ -65,7 +65,7 @@ func (s *streamProcess) finish(reply subproc.Reply) {
 	}
 }
 
-// breakLocked gives the process up: what it says cannot be told apart any more.
+// breakLocked kills the process: it is no longer clear to which job its answers belong.
 func (s *streamProcess) breakLocked(reason error) {
 	if s.broken == nil {
 		s.broken = reason

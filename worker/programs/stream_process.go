@@ -24,7 +24,7 @@ type streamProcess struct {
 	output  *subproc.Tail        // of standard error
 	stop    func()               // asks it to end, and kills it after the grace
 	killed  chan struct{}        // closed to kill it at once
-	kill    func()               // does so
+	kill    func()               // closes killed
 	ready   chan struct{}        // closed when stdin is there
 	program subproc.Conversation // after ready
 	ended   chan struct{}        // closed when all of it is gone
@@ -91,7 +91,7 @@ func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line [
 		endOutput(ctx)
 		run.KeepOutput(s.output.Bytes())
 	}()
-	// Also while the process does not read: then the write below fails with it.
+	// This also works while the process does not read: when it ends, the write below fails.
 	defer context.AfterFunc(stop.asked, s.stop)()
 	go s.obey(stop)
 	s.program.Arm()
@@ -114,8 +114,8 @@ func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line [
 	return s.death(job, <-written)
 }
 
-// awaitRead waits until the process has read all of the job that it has
-// answered. One that does not is killed: the next job would come out of step.
+// awaitRead waits until the process has read all of the job that it has answered. If it does
+// not, it is killed: it would take the rest for the beginning of the next job.
 func (s *streamProcess) awaitRead(written <-chan int) {
 	select {
 	case <-written:

@@ -130,6 +130,7 @@ func TestStreamReplies(t *testing.T) {
 		`{"id": ID, "error": "why", "retry": "1h"}`:          {jobq.StateScheduled, 1, "why"},
 		`{"id": ID, "error": "bad args", "discard": true}`:   {jobq.StateFailed, 1, "bad args"},
 		`{"id": ID, "snooze": "1h"}`:                         {jobq.StateScheduled, 0, ""},
+		`{"id": ID, "snooze": "1d12h"}`:                      {jobq.StateScheduled, 0, ""},
 		`{"id": ID, "cancel": "not needed"}`:                 {jobq.StateCancelled, 0, ""},
 		"print debugging\n" + `{"id": ID, "done": true}`:     {jobq.StateScheduled, 1, "print debugging"},
 		`{"doen": true}` + "\n" + `{"id": ID, "done": true}`: {jobq.StateScheduled, 1, "doen"},

@@ -10,27 +10,26 @@ import (
 const (
 	// clockBoottime is CLOCK_BOOTTIME of linux/time.h.
 	clockBoottime = 7
-	// bootFresh is for how long the two clocks are taken to be as far apart as
-	// when they were last compared: a machine that was suspended meanwhile is
-	// noticed that much later, as if it had been suspended that much later.
+	// bootFresh is for how long a comparison of the two clocks is used. So a
+	// suspension of the machine is noticed up to that much later.
 	bootFresh = time.Millisecond
-	// bootPrecise is how long reading both may take: else the process was not
-	// running in between, and they do not belong together.
+	// bootPrecise is how long it may take to read both clocks. If it takes longer,
+	// the process did not run in between, and the difference is not used again.
 	bootPrecise = 100 * time.Microsecond
 )
 
 var (
 	processStart = time.Now()
 	// bootAhead is how far CLOCK_BOOTTIME is ahead of the time since
-	// processStart; bootCompared is when that was found, by the latter.
+	// processStart. bootCompared is when that was found, as a time since processStart.
 	bootAhead, bootCompared atomic.Int64
 )
 
-// SinceBoot is the time since the machine booted, sleep included. Deadlines
-// are kept in it: the wall clock can be set, and the monotonic clock that Go
-// uses stands still while a machine is suspended, which would let a worker
-// believe in a lease that ended hours ago. Go's clock costs no system call,
-// and so it is asked in between.
+// SinceBoot is the time since the machine booted, including the time for which it
+// was suspended. It is the clock for deadlines. The wall clock can be set. Go's
+// monotonic clock stands still while the machine is suspended, so a worker would
+// rely on a lease that ended hours ago. CLOCK_BOOTTIME costs a system call, and
+// Go's clock none, so SinceBoot mostly reads Go's clock and adds bootAhead.
 func SinceBoot() time.Duration {
 	now := time.Since(processStart)
 	if compared := time.Duration(bootCompared.Load()); compared > 0 && now-compared < bootFresh {

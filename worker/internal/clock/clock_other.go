@@ -6,8 +6,9 @@ import "time"
 
 var processStart = time.Now()
 
-// SinceBoot counts on where the clock that Go offers does; it may stand still
-// while the machine sleeps, and then the wall clock is further on.
+// SinceBoot is the time since the process started, by Go's monotonic clock or by the wall
+// clock, whichever is later. The monotonic clock may stand still while the machine is
+// suspended.
 func SinceBoot() time.Duration {
 	now := time.Now()
 	return max(now.Sub(processStart), now.Round(0).Sub(processStart.Round(0)))

@@ -17,16 +17,16 @@ import (
 const (
 	// every is how long a digest gathers what happens.
 	every = 100 * time.Millisecond
-	// sendTimeout bounds the sending of one. What cannot be sent is dropped:
-	// the numbering shows it to watchers, who then look for themselves.
+	// sendTimeout is how long the sending of one may take. A digest that cannot be
+	// sent is dropped. Watchers see that by the sequence numbers, and read the tables.
 	sendTimeout = 2 * time.Second
 	// queueEventsMax and kindEventsMax bound the jobs that a digest names of one
-	// queue, and of one kind in it, so that what is busy leaves room for the rest:
-	// of a flood, counts say more than a few names.
+	// queue, and of one kind in it, so that busy queues and kinds leave room for
+	// others. The counts of a digest are complete in any case.
 	queueEventsMax = 40
 	kindEventsMax  = 20
-	// digestsKept is how many digests of a worker watchers can still read: some
-	// seconds' worth.
+	// digestsKept is how many digests of a worker watchers can still read: those of
+	// 5 seconds or more.
 	digestsKept = 50
 )
 
@@ -40,9 +40,9 @@ type Digester struct {
 	mu sync.Mutex
 	// guarded by mu
 	next     watch.Digest
-	named    map[string]int    // events of next, by queue
-	kinds    map[[2]string]int // and by queue and kind
-	progress map[int64]int     // of next.Events, to replace a job's earlier report
+	named    map[string]int    // how many events next has, by queue
+	kinds    map[[2]string]int // the same by queue and kind
+	progress map[int64]int     // by job: the index in next.Events of its last report of progress
 
 	sent []int64 // ids of digests that watchers can still read; only Run uses it
 }
@@ -52,8 +52,8 @@ func New(worker string) *Digester {
 	return &Digester{worker: worker, wake: make(chan struct{}, 1)}
 }
 
-// SetWatched notes for how long somebody watches, 0 for nobody, as the watchers'
-// rows say.
+// SetWatched stores for how long somebody watches from now on, as the watchers' rows say;
+// 0: nobody does.
 func (d *Digester) SetWatched(span time.Duration) {
 	d.watchedUntil.Store(int64(clock.SinceBoot() + span))
 }
@@ -61,8 +61,8 @@ func (d *Digester) SetWatched(span time.Duration) {
 // IsWatched says whether somebody watches.
 func (d *Digester) IsWatched() bool { return int64(clock.SinceBoot()) < d.watchedUntil.Load() }
 
-// begin returns the digest to add to, or nil when nobody would read it. The
-// caller unlocks.
+// begin returns the digest to add to, and leaves mu locked for the caller; or it returns
+// nil, without the lock, when nobody watches.
 func (d *Digester) begin() *watch.Digest {
 	if !d.IsWatched() {
 		return nil
@@ -88,7 +88,7 @@ func (d *Digester) Claimed(jobs []db.JobClaimRow) {
 	}
 	defer d.mu.Unlock()
 	for i := range jobs {
-		if !d.hasRoomLocked(&jobs[i], 2) { // ends tell more
+		if !d.hasRoomLocked(&jobs[i], 2) { // half of the room is for ends, which tell more
 			digest.More = true
 			continue
 		}
@@ -147,14 +147,14 @@ func (d *Digester) Progressed(job *db.JobClaimRow, report *db.RunProgressParams)
 	}
 }
 
-// hasRoomLocked says whether one more job of this sort may be named, in that
-// part of the room: 1 for all of it, 2 for half.
+// hasRoomLocked says whether the digest may name one more job of this queue and kind. part is
+// 1 for all of the limits, 2 for half of them.
 func (d *Digester) hasRoomLocked(job *db.JobClaimRow, part int) bool {
 	return len(d.next.Events) < watch.EventsMax && d.named[job.Queue] < queueEventsMax/part &&
 		d.kinds[[2]string{job.Queue, job.Kind}] < kindEventsMax/part
 }
 
-// addLocked completes an event.
+// addLocked fills in the event from the job, and adds it to the digest.
 func (d *Digester) addLocked(job *db.JobClaimRow, state string, attempts int, event watch.Event) {
 	event.ID, event.Token, event.State, event.Attempts, event.Queue, event.Kind = job.ID, job.LeaseToken, state, attempts, job.Queue, job.Kind
 	d.next.Events = append(d.next.Events, event)

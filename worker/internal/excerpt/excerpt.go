@@ -32,8 +32,8 @@ func valid(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
 
-// Of is the text, or its beginning and its end when it has more bytes than
-// the limit, which is far above the length of what says so.
+// Of is the text, or its beginning and its end when it has more bytes than the limit. A
+// line between them says how much was cut, so the limit must be far above 40 bytes.
 func Of(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -50,7 +50,8 @@ func Of(text string, limit int) string {
 	return fmt.Sprintf("%s\n… %d bytes cut …\n%s", text[:begin], end-begin, text[end:])
 }
 
-// End is the text, or its end when it has more bytes than the limit.
+// End is the text, or its end when it has more bytes than the limit. A line before the end
+// says how much was cut, and is not counted.
 func End(text string, limit int) string {
 	if len(text) <= limit {
 		return text

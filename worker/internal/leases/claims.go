@@ -7,7 +7,7 @@ import (
 )
 
 // knownMax bounds how many answered leases are remembered because an earlier claim
-// has no answer yet. Beyond it, what such a claim has made is not searched for.
+// has no answer. When there are more, the leases of such claims are no longer searched for.
 const knownMax = 10_000
 
 // Claims tells the leases that a worker knows from those that it has and does not
@@ -21,28 +21,29 @@ const knownMax = 10_000
 //	C          lease 902                still under way
 //
 // The worker's leases after 900 other than 902 are those of A, and perhaps of C. One
-// that is still unknown when C has been answered is A's. Where ids do not grow, as when
-// the server's clock is set back, a lease is not found, and waits until its time is over.
+// that is still unknown when C has been answered is A's. If ids do not grow, for example
+// because the server's clock is set back, a lease is not found, and its jobs wait until it
+// expires.
 type Claims struct {
 	mu sync.Mutex
 	// guarded by mu
 	newest   int64 // the latest lease that was answered
 	underWay map[*Claim]struct{}
-	known    []int64 // leases after floor that were answered
-	floor    int64   // no claim under way or searched for has made one up to here
+	known    []int64 // the answered leases with ids above floor
+	floor    int64   // no claim under way or searched for has made a lease with this id or a lower one
 
 	searching bool
-	after     int64         // what is searched for is later than this
-	until     time.Duration // and its time is over then
+	after     int64         // the leases that are searched for have higher ids
+	until     time.Duration // when they have expired
 }
 
 // Claim is a claim under way.
 type Claim struct {
 	after int64
-	over  chan struct{} // closed when its outcome, if any, is known
+	over  chan struct{} // closed when it was answered, or has failed
 }
 
-// NewClaims returns one without claims.
+// NewClaims returns Claims with no claim under way.
 func NewClaims() *Claims { return &Claims{underWay: make(map[*Claim]struct{})} }
 
 // Begin is called before a claim is sent. Answered or Unanswered has to follow.
@@ -54,13 +55,13 @@ func (c *Claims) Begin() *Claim {
 	return claim
 }
 
-// Answered takes over the leases that a claim has made: none, if the server refused it.
+// Answered records which leases a claim has made: none, if the server refused it.
 func (c *Claims) Answered(claim *Claim, made []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range made {
 		c.newest = max(c.newest, id)
-		if id > c.floor { // else nothing as early is searched for
+		if id > c.floor { // no lease up to floor is searched for
 			c.known = append(c.known, id)
 		}
 	}
@@ -70,8 +71,8 @@ func (c *Claims) Answered(claim *Claim, made []int64) {
 	c.endLocked(claim)
 }
 
-// Unanswered notes that nobody knows what a claim has done. A lease that it may have made
-// ends at the instant, and is worth a search until then.
+// Unanswered records that the answer to a claim was lost. A lease that it may have made expires at
+// until, and is searched for until then.
 func (c *Claims) Unanswered(claim *Claim, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +89,7 @@ func (c *Claims) endLocked(claim *Claim) {
 	c.trimLocked()
 }
 
-// forgetLocked gives up on leases that are not known now.
+// forgetLocked ends the search for all leases with ids up to newest.
 func (c *Claims) forgetLocked() {
 	for claim := range c.underWay {
 		claim.after = c.newest
@@ -97,7 +98,7 @@ func (c *Claims) forgetLocked() {
 	c.trimLocked()
 }
 
-// trimLocked forgets the leases that are earlier than any that is not known.
+// trimLocked raises floor as far as it can, and forgets the known leases up to it.
 func (c *Claims) trimLocked() {
 	floor := c.newest
 	for claim := range c.underWay {
@@ -112,8 +113,8 @@ func (c *Claims) trimLocked() {
 	}
 }
 
-// Search says whether there may be leases that the worker does not know; they are later
-// than after, and not among the known.
+// Search says whether there may be leases that the worker does not know. Their ids are higher
+// than after, and not in known.
 func (c *Claims) Search(now time.Duration) (after int64, known []int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,15 +128,15 @@ func (c *Claims) Search(now time.Duration) (after int64, known []int64, ok bool)
 	return c.after, slices.Clone(c.known), true
 }
 
-// IsUnknown says whether a lease is searched for. One that was there before the claims
-// of UnderWay began, or is theirs, is nobody's once these are over.
+// IsUnknown says whether no claim has been answered with this lease. To be sure, a caller that has
+// found a lease must first wait until all claims of UnderWay are over: one of them may have made it.
 func (c *Claims) IsUnknown(id int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.searching && id > c.after && !slices.Contains(c.known, id)
 }
 
-// UnderWay are closed when the claims are over that are under way now.
+// UnderWay returns a channel for each claim that is under way now. It is closed when the claim is over.
 func (c *Claims) UnderWay() []<-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ type Answer int
 // The answers.
 const (
 	Lost Answer = iota // not the worker's any more
-	Busy               // in another transaction's hands, and not extended
-	OK                 // extended, or asked after where the ticker does not extend
+	Busy               // another transaction has locked it, so it was not extended
+	OK                 // extended; or still held, if the ticker does not extend it
 )
 
 // Due returns the leases that it is time to extend, by id.
@@ -65,18 +65,18 @@ func (s *Set[R]) Cancel(l *Lease, jobs []int64) {
 	}
 }
 
-// AskAgain makes it time to extend a lease again soon, as if it had been busy: what
-// was to be asked beside its extension could not be found out.
+// AskAgain makes a lease due again as soon as if it had been busy. The caller could not find
+// out which of its jobs were cancelled, and asks that after each extension.
 func (s *Set[R]) AskAgain(l *Lease, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.extendAt = min(l.extendAt, now+l.Settings().busyRetry())
 }
 
-// Answered acts on the answer to an extension that was sent at the instant. It
-// returns the runs of a lost lease that their handlers' own transactions may have
-// completed: Settle is to follow for each. Where the lease was lost meanwhile, it is
-// nobody's any more, and the answer changes nothing.
+// Answered acts on the answer to an extension that was sent at sent. It returns the
+// runs of a lost lease that their handlers' own transactions may have ended: the
+// caller must call Settle for each. If the worker has given the lease up meanwhile, the
+// answer changes nothing.
 func (s *Set[R]) Answered(l *Lease, answer Answer, settings Settings, sent time.Duration) (unsure []R) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func (s *Set[R]) answeredLostLocked(l *Lease) (unsure []R) {
 	return unsure
 }
 
-// Settle notes what has become of a run that its handler's own transaction may have
-// completed: it has, or else the lease is no longer held, or neither.
+// Settle records what has become of a run that its handler's own transaction may have ended.
+// completed says that it has, and held that the lease is still held.
 func (s *Set[R]) Settle(h *Hold[R], completed, held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func (s *Set[R]) Settle(h *Hold[R], completed, held bool) {
 	}
 }
 
-// Extended takes into account that a request sent at the instant gave the leases
-// with the ids their full time.
+// Extended records that a request sent at sent gave the leases with these ids their full
+// time.
 func (s *Set[R]) Extended(ids []int64, settings Settings, sent time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,9 +144,9 @@ func (s *Set[R]) ExtendedBy(h *Hold[R], settings Settings, sent time.Duration) {
 	h.lease.extendLocked(sent, settings)
 }
 
-// NotReported takes into account that the database did not store what a run has
-// reported: the lease is lost, or its row is in another transaction's hands. The
-// next extension tells. It says whether the run is still held.
+// NotReported records that the database did not store what a run has reported: the lease
+// is lost, or another transaction has locked its row. It makes the lease due soon, since
+// the next extension tells which. It says whether the run is still held.
 func (s *Set[R]) NotReported(h *Hold[R], settings Settings, sent time.Duration) (held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

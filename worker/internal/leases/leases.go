@@ -3,9 +3,9 @@
 // how runs have ended. It reads no clock and does not talk to the database: its
 // caller says when a request was sent and what was answered.
 //
-// A worker always gives a lease up before the database does. Its deadline is the
-// instant before the request was sent that gave the lease its time, plus that time,
-// less the kill margin. For example, with a lease of 60 s, extended every 20 s:
+// A worker always gives a lease up before the database does. The deadline is the time
+// at which the last request was sent that gave the lease its full length, plus that
+// length, minus the kill margin. For example, with a lease of 60 s, extended every 20 s:
 //
 //	 0.0 s  the worker sends a claim
 //	 0.2 s  the database gives the lease its time, until 60.2 s
@@ -38,7 +38,7 @@ type Lease struct {
 	// guarded by Set.mu
 	open     int           // runs of it that are held
 	deadline time.Duration // when the worker gives it up unless it has been extended
-	extendAt time.Duration
+	extendAt time.Duration // when its next extension is due
 }
 
 // ID is the lease's id, the token of its jobs.
@@ -51,15 +51,15 @@ func (l *Lease) ClaimedAt() time.Time { return l.claimedAt }
 // Settings are those of the lease's queue, as they are now.
 func (l *Lease) Settings() Settings { return l.settings.Load() }
 
-// extendLocked takes into account that a request sent at the instant gave the lease
-// its full time. It never shortens one, and nor does the database.
+// extendLocked records that a request sent at sent gave the lease its full time. Neither it nor the
+// database ever shortens a lease.
 func (l *Lease) extendLocked(sent time.Duration, settings Settings) {
 	l.deadline = max(l.deadline, sent+settings.Length-settings.KillMargin())
 }
 
-// Hold is the worker's right to one run, of the type R. A lease is lost as a whole:
-// a run that was given up alone would be extended with the others of its lease, and
-// nobody would ever run its job again.
+// Hold is the worker's right to one run, of the type R. A lease is given up with all
+// its runs. If the worker gave up one run alone, it would still extend the lease for the
+// others, and nobody could run that job until then.
 type Hold[R any] struct {
 	run       R
 	job       int64
@@ -79,13 +79,13 @@ type State struct {
 	Lost      bool // nothing may be stored any more
 	Abandoned bool // given up because its handler would not stop
 	Cancelled bool // somebody has cancelled the job
-	// Completing says that a transaction of the handler's own has ended the run, if
-	// it commits; Completed that it has.
+	// Completing says that a transaction of the handler's own ends the run if it
+	// commits. Completed says that it has committed.
 	Completing, Completed bool
 }
 
-// NewHold returns the hold on a run of the job under the lease with the id, claimed
-// then by the database's clock. It is to be handed to Add.
+// NewHold returns the hold on a run of the job under a lease. lease is the id of that, and
+// claimedAt when it was claimed by the database's clock. The caller passes the hold to Add.
 func NewHold[R any](run R, job, lease int64, claimedAt time.Time) Hold[R] {
 	return Hold[R]{run: run, job: job, token: lease, claimedAt: claimedAt}
 }

@@ -2,9 +2,9 @@ package leases
 
 import "time"
 
-// Lose gives a lease up, under which the database would not store what this run
-// says, and stops all its handlers. Where the run's handler may have ended it in
-// its own transaction, the next extension tells.
+// Lose gives up the lease of a run, because the database has refused a report of the run, and
+// stops all handlers under that lease. If the run's own transaction may have ended it, that may
+// be why, so Lose only makes the next extension due, which tells.
 func (s *Set[R]) Lose(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -15,15 +15,15 @@ func (s *Set[R]) Lose(h *Hold[R]) {
 	s.loseLocked(h.lease)
 }
 
-// GiveUp gives a lease up for a run that goes on no more, whatever a transaction of its
-// handler's own may have done before.
+// GiveUp gives up the lease of a run that was killed, even if a transaction of the run may have
+// ended it before.
 func (s *Set[R]) GiveUp(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loseLocked(h.lease)
 }
 
-// Expire gives up leases whose deadline has passed, for one of their runs.
+// Expire gives up each lease whose deadline has passed for at least one of its runs.
 func (s *Set[R]) Expire(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,9 @@ func (s *Set[R]) loseLocked(l *Lease) {
 	}
 }
 
-// loseRunLocked gives up a run that is held: one that is lost is no longer. One whose handler's own transaction may have ended
-// it is not reported: whoever finds out that it has not reports it.
+// loseRunLocked gives up a run that is held; it is not held afterwards. It calls report, unless a
+// transaction of the run's handler may have ended the run: then whoever finds out that none has
+// reports the loss.
 func (s *Set[R]) loseRunLocked(h *Hold[R]) {
 	h.state.Lost = true
 	if h.cancel != nil {
@@ -64,7 +65,7 @@ func (s *Set[R]) loseRunLocked(h *Hold[R]) {
 	}
 }
 
-// NextDeadline is the instant of the next deadline; false when there is none.
+// NextDeadline is when the next deadline is; false when there is none.
 func (s *Set[R]) NextDeadline() (at time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,27 +77,26 @@ func (s *Set[R]) NextDeadline() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Deadline is the instant at which the lease of a run is given up unless it is
-// extended before.
+// Deadline is when the lease of a run is given up unless it is extended before.
 func (s *Set[R]) Deadline(h *Hold[R]) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return h.lease.deadline - s.delayLocked(h)
 }
 
-// ObserveDelay remembers how late the caller's timer rings when the machine is
-// overloaded, and forgets it within some calls. By so much the leases of runs with
-// a function that is to be called when they are lost are given up earlier: the
-// signals that it sends will be as late. Steps of 50 ms, so that the deadlines do
-// not change all the time.
+// ObserveDelay records how late the caller's timer fired, for example 250 ms on an
+// overloaded machine. The leases of runs with an OnLost function are then given up 250 ms
+// earlier, because the signals that the function sends to programs may be as late. The
+// delay counts in steps of 50 ms, so that deadlines do not change all the time. Each call
+// reduces an earlier delay by an eighth, so it is soon forgotten.
 func (s *Set[R]) ObserveDelay(delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late = max(delay, s.late*7/8).Truncate(50 * time.Millisecond)
 }
 
-// delayLocked is the part of that which counts for a run: nothing without such a
-// function, and its kill margin at most.
+// delayLocked is how much earlier a run's lease is given up because of such a delay: 0
+// without an OnLost function, at most the kill margin.
 func (s *Set[R]) delayLocked(h *Hold[R]) time.Duration {
 	if s.late == 0 || h.onLost == nil {
 		return 0

@@ -19,22 +19,22 @@ type Set[R any] struct {
 	// unstopped are runs that were lost while their handlers ran, which have not
 	// returned yet.
 	unstopped map[*Hold[R]]struct{}
-	stopped   error         // why no handler is to begin any more
-	late      time.Duration // how late the caller's timer rings, of late
+	stopped   error         // why no handler may begin any more; nil: it may
+	late      time.Duration // the recent delay of the caller's timer: see ObserveDelay
 }
 
-// NewSet returns an empty set. It calls report, which must not call the set, for
-// each run that is lost and whose handler's own transaction has not ended it.
+// NewSet returns an empty set. It calls report for each run that is lost, unless a
+// transaction of the run's handler may have ended it. report must not call the set.
 func NewSet[R any](report func(R)) *Set[R] {
 	return &Set[R]{
 		report: report, held: make(map[int64]*Hold[R]), leases: make(map[int64]*Lease), unstopped: make(map[*Hold[R]]struct{}),
 	}
 }
 
-// Add takes charge of runs claimed by a request that was sent at the instant. A job
-// that was held already has been lost meanwhile, or else it could not have been
-// claimed. Its earlier run must not go on, and not store anything: after an
-// asynchronous standby has taken over, even the tokens may be equal.
+// Add adds runs that were claimed by a request sent at sent. If a job is held already, its
+// earlier run was lost: otherwise the job could not have been claimed. That run must not go
+// on or store anything. After an asynchronous standby has taken over, even the tokens of both
+// runs may be equal.
 func (s *Set[R]) Add(holds []*Hold[R], queue *QueueSettings, settings Settings, sent time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +59,9 @@ func (s *Set[R]) Add(holds []*Hold[R], queue *QueueSettings, settings Settings, 
 	}
 }
 
-// replaceLocked ends a run whose job was claimed anew. Where its handler's own
-// transaction may have put the job back, only the next extension tells whether the
-// lease is lost, and with it the other runs.
+// replaceLocked ends a run whose job was claimed again. If a transaction of its handler may have
+// put the job back into the line, the lease need not be lost: the next extension tells, and decides
+// about the other runs of the lease.
 func (s *Set[R]) replaceLocked(earlier *Hold[R]) {
 	if earlier.state.Completing {
 		earlier.lease.extendAt = 0
@@ -71,9 +71,9 @@ func (s *Set[R]) replaceLocked(earlier *Hold[R]) {
 	s.loseLocked(earlier.lease)
 }
 
-// Start says that the handler of a run begins, and which function stops it. An
-// error says why the handler must not begin: the run is lost already, or else it is
-// no longer held, and is to be ended for that reason.
+// Start records that the handler of a run begins, and which function stops it. If it returns
+// an error, the handler must not begin, and the run is no longer held. ErrLost means that the
+// run is lost; any other error is the reason for which the caller must end the run.
 func (s *Set[R]) Start(h *Hold[R], now time.Duration, cancel context.CancelCauseFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Set[R]) State(h *Hold[R]) State {
 type Status struct {
 	State
 	Deadline time.Duration // when its lease is given up unless it is extended before
-	ExtendAt time.Duration // when that is due
+	ExtendAt time.Duration // when the next extension is due
 }
 
 // Status returns how the run of a job is held; false when it is not.
@@ -138,8 +138,9 @@ func (s *Set[R]) Status(job int64) (Status, bool) {
 	return Status{State: h.state, Deadline: h.lease.deadline - s.delayLocked(h), ExtendAt: h.lease.extendAt}, true
 }
 
-// Completing notes that the handler's own transaction has ended the run, or will
-// when it commits: that it is over is not the loss of the lease.
+// Completing records that the handler's own transaction has ended the run, or will when it
+// commits. If the database then says that the run is over, that need not mean that the lease
+// is lost.
 func (s *Set[R]) Completing(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,12 +148,12 @@ func (s *Set[R]) Completing(h *Hold[R]) {
 	h.state.Completing = true
 }
 
-// GoesOn takes one call of Completing back: what may have ended the run has not.
+// GoesOn undoes one call of Completing: what could have ended the run has not.
 func (s *Set[R]) GoesOn(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.ending--
-	if !h.state.Lost { // else whoever finds out what has become of it reports the loss
+	if !h.state.Lost { // if it is lost, the loss was not reported, and Completing says so
 		h.state.Completing = h.ending > 0
 	}
 }
@@ -180,8 +181,8 @@ func runsOf[R any](holds []*Hold[R]) []R {
 	return runs
 }
 
-// OnLost has the function called when the run is lost, even if its context has
-// ended before; nil for none. It must not call the set.
+// OnLost sets the function that is called when the run is lost, even if its context has
+// ended before; nil for none. The function must not call the set.
 func (s *Set[R]) OnLost(h *Hold[R], call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,10 +210,10 @@ func (s *Set[R]) Stop(reason error) {
 	}
 }
 
-// Abandon gives up on handlers that do not stop: whatever they still report is not
-// stored. It returns the runs that were held until now, and those that were lost,
-// or that their handlers' own transactions have completed or may have, before. No
-// other handler runs, nor will one, once Stop was called.
+// Abandon gives up on handlers that do not stop: what they still report is not stored.
+// held are their runs that were held until now. lost are those that were lost before, or
+// that a transaction of the handler has ended or may have. Stop must be called before, so
+// that no other handler runs or begins.
 func (s *Set[R]) Abandon() (held, lost []R) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,11 +8,10 @@ import (
 )
 
 const (
-	// killMarginMax is how long before a lease ends, by the worker's reckoning, the
-	// worker gives it up; a sixth of the lease when that is less. It covers the time
-	// that stopping a job takes.
+	// killMarginMax is the longest kill margin: see Settings.KillMargin. The margin is the
+	// time that a handler has to stop.
 	killMarginMax = 5 * time.Second
-	// busyRetryMax is after how long, at most, a lease is asked after again whose row
+	// busyRetryMax is the longest pause before the next try to extend a lease whose row
 	// another transaction has locked.
 	busyRetryMax = time.Second
 )
@@ -41,11 +40,12 @@ func (q *QueueSettings) Load() Settings {
 // Store replaces the settings.
 func (q *QueueSettings) Store(settings Settings) { q.now.Store(&settings) }
 
-// KillMargin is how long before a lease ends the worker gives it up.
+// KillMargin is how long before the end of a lease the worker gives it up: a sixth of the
+// lease, at most killMarginMax.
 func (s Settings) KillMargin() time.Duration { return min(killMarginMax, s.Length/6) }
 
-// TickerExtends is the time that the worker's ticker gives a lease, 0 if it only
-// asks after it.
+// TickerExtends is the time that the worker's ticker gives a lease; 0 if the ticker only
+// asks whether the lease is still held.
 func (s Settings) TickerExtends() time.Duration {
 	if s.Heartbeat == jobq.HeartbeatTicker || s.Heartbeat == jobq.HeartbeatBoth {
 		return s.Length
@@ -61,6 +61,6 @@ func (s Settings) ProgressExtends() time.Duration {
 	return 0
 }
 
-// busyRetry is after how long a lease is asked after again whose row another
+// busyRetry is the pause before the next try to extend a lease whose row another
 // transaction has locked.
 func (s Settings) busyRetry() time.Duration { return min(s.ExtendEvery/4, busyRetryMax) }

@@ -8,49 +8,49 @@ import (
 const (
 	// AheadMax bounds the jobs that are claimed before a slot is free for them.
 	// They hold leases, which are extended, and are released when the worker drains.
-	// It is several claims' worth, so that one claim travels while the jobs of another
-	// run: with only one claim's worth, the server and the slots take turns.
+	// It is the size of several claims, so that the jobs of one claim run while the next
+	// is under way. With the size of only one, either the server or the slots would wait.
 	AheadMax = 4 * ClaimMax
-	// ClaimMax bounds the jobs of one claim. Larger ones cost the server no less a job.
+	// ClaimMax bounds the jobs of one claim. Larger claims cost the server no less per job.
 	ClaimMax = 1000
-	// worthwhile is how much room is enough for a claim while no slot is free, however
-	// much there is in all.
+	// worthwhile is the room for jobs from which a claim is worth it while no slot is
+	// free, however large the whole room is.
 	worthwhile = ClaimMax / 2
-	// aheadTime is how much work, at the rate of late, is claimed ahead: enough to
-	// keep the slots busy while the next claim travels, and little enough that no
-	// other worker waits for jobs that lie here.
+	// aheadTime is how much work, at the recent rate, is claimed ahead: enough to keep
+	// the slots busy during the next claim, and so little that no other worker is idle
+	// for want of these jobs.
 	aheadTime = 50 * time.Millisecond
-	// endedMemory is the time over which the rate of late is averaged. A worker whose
-	// queue was empty claims few jobs at once until it has passed.
+	// endedMemory is the time over which the recent rate is averaged. A worker whose
+	// queue was empty claims few jobs at once until that time has passed.
 	endedMemory = 20 * time.Millisecond
 )
 
-// rate is how often something happened per second, of late.
+// rate is how often something happened per second recently.
 type rate struct {
 	perSecond float64
 	at        time.Duration // of the last observation
 }
 
-// observe takes into account how often it happened since the last call. The average
-// forgets with time and not with calls: two events in quick succession are not a high rate.
+// observe records how often it happened since the last call. Earlier events count less
+// with time, and not with each call: two events in quick succession are not a high rate.
 func (r *rate) observe(now time.Duration, events int, memory time.Duration) {
 	if elapsed := now - r.at; r.at > 0 && elapsed > 0 {
 		weight := 1 - math.Exp(-float64(elapsed)/float64(memory))
 		r.perSecond += weight * (float64(events)/elapsed.Seconds() - r.perSecond)
 	}
-	r.at = max(r.at, now) // two goroutines may come in the wrong order
+	r.at = max(r.at, now) // two goroutines may call it with times in the wrong order
 }
 
-// Ended takes into account that so many runs have ended since it was last called.
+// Ended records how many runs have ended since it was last called.
 func (p *Planner) Ended(now time.Duration, runs int) { p.ended.observe(now, runs, endedMemory) }
 
-// Count is how many jobs to claim for so many slots, when so many jobs are in hand
-// or asked for by claims under way: all that there is room for, once a slot is free,
-// or a quarter of the room is, or half of the largest claim. So claims are few and
-// large. Ahead says that jobs may be claimed for which no slot is free yet.
+// Count is how many jobs to claim. inHand is how many jobs are in hand or asked for by
+// claims under way, and ahead says that jobs may be claimed for which no slot is free yet.
+// Count is 0 until a slot is free, or a quarter of the room, or room for half of the
+// largest claim. Then it is all that there is room for. So claims are few and large.
 //
-// For example, 10 slots and 2,000 runs a second make room for 10 + 100 jobs: with
-// 90 in hand none is claimed, with 82 there are 28.
+// For example, 10 slots and 2,000 runs a second make room for 10 + 100 jobs. With 90 in
+// hand none is claimed, with 82 in hand 28 are.
 func (p *Planner) Count(slots, inHand int, ahead bool) int {
 	room := slots
 	if ahead {

@@ -12,9 +12,9 @@
 //	       job 3 lies before the bound
 //	40 ms  a look back, a claim that begins before the bound, finds job 3
 //
-// When looks back are made, and where they begin, is told in lookback.go; when claims
-// begin with jobs of low priority that have waited for long, in ageing.go; when claims
-// are made without news, since jobs come fast, in byclock.go.
+// See lookback.go for when looks back are made and where they begin, ageing.go for when
+// claims begin with jobs of low priority that have waited for long, and byclock.go for
+// when claims are made without news, because jobs come fast.
 package line
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// Planner plans the claims of one queue. Its caller keeps two goroutines from
-// using it at once. Instants are durations since one that the caller has chosen.
+// Planner plans the claims of one queue. Its caller keeps two goroutines from using it
+// at once. Times are durations since a moment that the caller has chosen, such as the boot.
 type Planner struct {
 	// ByClockFrom is how many jobs per second must come one by one for the queue to claim by the
 	// clock. When it claims half as many, it stops. Default 500.
@@ -33,7 +33,7 @@ type Planner struct {
 
 	bound   db.Line
 	looks   looksBack
-	ended   rate // runs, of late
+	ended   rate // of runs that end
 	byClock claimsByClock
 	// claimNow says that there may be jobs from the bound on: the last claim was
 	// filled, or there is news since it was sent.
@@ -44,11 +44,11 @@ type Planner struct {
 	// returned says that jobs have come back to their old places in the line since
 	// the last look at the whole line was sent.
 	returned bool
-	// news counts what has happened after which a claim must be made. A claim that
-	// was sent before does not speak of it.
+	// news counts the events after which a claim must be made. A claim that was sent
+	// before such an event may not have seen it.
 	news int
-	// separate says that claims are sent in a round trip of their own, because one
-	// took too long; until a look at the whole line has gone well.
+	// separate says that claims are sent in a round trip of their own, because one took
+	// too long. A look at the whole line that is answered ends that.
 	separate bool
 	ageing   ageing
 }
@@ -80,17 +80,17 @@ func (c Claim) Admitted(jobs int) Claim {
 // IsWhole says whether the claim looks at the whole line.
 func (c Claim) IsWhole() bool { return c.looksBack && c.reach == wholeLine }
 
-// News makes the queue claim. Claims that are under way may have looked too
-// early, and their answers do not take it back.
+// News makes the queue claim. Claims that are under way may have looked too early, so
+// it claims even if they find nothing.
 func (p *Planner) News() {
 	p.news++
 	p.claimNow = true
 }
 
-// Returned notes that jobs have come back to their old places in the line. The
-// next claim looks at the whole line, also when one that does so is under way, which
-// may have looked too early. After one that took long, it is a claim that comes a
-// while later. Call News as well for a claim to be made at once.
+// Returned records that jobs have come back to their old places in the line. The next
+// claim looks at the whole line, even if one that does so is under way, which may have
+// looked too early. If the last such look took long, a later claim does it instead. For a
+// claim at once, call News as well.
 func (p *Planner) Returned() {
 	p.returned = true
 	p.news++
@@ -111,7 +111,7 @@ func (p *Planner) ShouldClaim(now time.Duration) bool {
 // WillClaim says whether the queue claims even without news.
 func (p *Planner) WillClaim() bool { return p.claimNow }
 
-// IsAtRest says whether the queue has nothing to claim before there is news.
+// IsAtRest says whether the queue claims nothing until there is news.
 func (p *Planner) IsAtRest() bool { return !p.claimNow && !p.lookSoon && !p.byClock.on }
 
 // NextLook is when to ask ShouldClaim again, even if there is no news; false when
@@ -139,10 +139,11 @@ func (p *Planner) lookAt() time.Duration {
 // IsSeparate says whether results are not to wait for the next claim.
 func (p *Planner) IsSeparate() bool { return p.separate }
 
-// Begin completes a request for up to so many jobs, so that it looks from the bound
-// on or, when it is time, at aged priorities first or at what lies before the bound as
-// well. Only a claim that begins with aged priorities, or looks at the whole line, tries to lock rows
-// that seem locked. Partial says that it does not ask for all kinds. Either Answered or Failed must follow.
+// Begin says in the request which part of the line to look at: from the bound on, or also
+// before the bound if a look back is due, or at aged priorities first if it is their turn. Only
+// a claim that begins with aged priorities, or looks at the whole line, tries to lock rows that
+// seem locked. partial says that the request is not for all kinds. Answered or Failed must
+// follow.
 func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial bool) Claim {
 	claim := Claim{jobsMax: int(request.JobCount), partial: partial, news: p.news}
 	if claim.aged = !partial && p.ageing.begin(now); claim.aged {
@@ -166,11 +167,10 @@ func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial b
 	return claim
 }
 
-// Answered takes into account what a claim has found, and how long it took. A claim
-// of the whole line that found less than it asked for leaves nothing; another may
-// have left what came late, which the next look back finds. Neither speaks of what
-// there was news of since it was sent. It says whether no job was left in the line
-// for others when the claim was made.
+// Answered records what a claim has found, and how long it took. If a claim of the whole
+// line found fewer jobs than it asked for, it has left none. Another claim may have left
+// jobs that came late, which the next look back finds. News since the claim was sent still
+// counts. Answered says whether the claim left no job in the line for others.
 func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaimRow, took time.Duration) (leftNothing bool) {
 	p.bound.Advance(claimed)
 	switch {
@@ -207,9 +207,9 @@ func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaim
 	return !claim.partial
 }
 
-// Failed makes the queue claim again: another claim may have passed by what the
-// one that failed had locked. After one that took too long, the next has a round
-// trip of its own.
+// Failed makes the queue claim again: another claim may have skipped rows that the failed
+// one had locked. After a claim that took too long, the next ones have a round trip of
+// their own.
 func (p *Planner) Failed(now time.Duration, claim Claim, took time.Duration, tooLong bool) {
 	p.News()
 	if claim.aged {

@@ -8,11 +8,11 @@
 //	         jobs of it in hand go back to their places at once
 //	t=30 s   job 46 tries, and is to run again after 30 s; no claim for 30 s
 //	t=60 s   job 47 tries, and is to run again after 1 minute; no claim for 1 minute
-//	t=1 h    the same with 10 minutes, the longest; a warning again
-//	t=2 h    job 60 can be read: "charge" is claimed as ever
+//	t=1 h    the same with 10 minutes, the longest; there is a warning every 10 minutes
+//	t=2 h    job 60 can be read: "charge" is claimed again without pauses
 //
-// From then on the pauses of "charge" are 30 s, so that jobs of a lost key do not keep those
-// that can be read waiting for long.
+// From then on each pause of "charge" takes 30 s, so that jobs of a lost key do not delay
+// jobs that can be read for long.
 package unreadable
 
 import (
@@ -23,12 +23,13 @@ import (
 )
 
 const (
-	// DelayMin and delayMax bound how long a job waits, and a kind is not claimed: as long as
-	// values of the key, and jobs of the kind, could not be read so far.
+	// DelayMin and delayMax bound two times: how long a job waits, which is as long as values of
+	// its key have been unreadable so far; and how long a kind is not claimed, which is as long as
+	// jobs of the kind have been.
 	DelayMin = 30 * time.Second
 	delayMax = 10 * time.Minute
-	// rowMax is after how many jobs in a row that could not be read their kind is not claimed.
-	// A few may be damaged, beside others that can be read.
+	// rowMax is how many jobs in a row must be unreadable before their kind is not claimed. A
+	// few jobs may be damaged while others can be read.
 	rowMax = 5
 	// warnEvery is how often there is a warning of a key.
 	warnEvery = 10 * time.Minute
@@ -131,8 +132,9 @@ func (m *Memory) failedKeyLocked(keyName string, damaged bool, now time.Time) Ve
 
 func delay(sinceFirst time.Duration) time.Duration { return min(max(sinceFirst, DelayMin), delayMax) }
 
-// keyLocked is the key of that name. When too many are known, it takes the place of the one that
-// had its warning longest ago, and that time: so there are at most keysMax warnings in warnEvery.
+// keyLocked is the key of that name. If keysMax others are known, a new key replaces the one whose
+// warning is the oldest, and takes over the time of that warning. So there are at most keysMax
+// warnings in warnEvery.
 func (m *Memory) keyLocked(name string) *key {
 	if known := m.keys[name]; known != nil {
 		return known

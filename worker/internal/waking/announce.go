@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// announcedTime is how long an announcement holds at most that this worker waits for
-	// jobs. An idle queue renews it when a third of its time is left.
+	// announcedTime is the longest time for which an announcement holds. An idle queue
+	// renews it when a third of its time is left.
 	announcedTime = 30 * time.Second
-	// announcedFirst is how long the first one holds, and each that follows twice as long: if jobs
-	// come so fast that the worker needs no notifications, these end with the announcement.
+	// announcedFirst is how long the first announcement holds. Each that follows holds twice as long.
+	// So if jobs come so fast that the worker needs no notifications, these soon end.
 	announcedFirst = time.Second
-	// announceTimeout bounds an announcement.
+	// announceTimeout is the longest time of a call of Announce.
 	announceTimeout = 4 * time.Second
-	// One that failed is made again after retryMin. Each time that it fails again it is twice as
-	// long, up to retryMax.
+	// An announcement that failed is made again after retryMin. The pause doubles with each
+	// failure in a row, up to retryMax.
 	retryMin = 100 * time.Millisecond
 	retryMax = 4 * time.Second
-	// recheckMin is when a worker claims anyhow while transactions are open that may
-	// have inserted jobs without noticing the announcement. It doubles, up to the poll
-	// interval: one that has been open for long, perhaps of another database, is not
-	// to keep an idle worker busy.
+	// recheckMin is after how long a worker claims without a notification while transactions are
+	// open that may have inserted jobs before they could see the announcement. The time doubles
+	// with each such claim, up to the poll interval: a transaction that stays open for long,
+	// perhaps in another database, must not keep an idle worker busy.
 	recheckMin = 100 * time.Millisecond
 )
 
-// Announcer is what a worker has announced to those who insert into a queue: that they
-// are to notify. Inserts read it in the trigger pending_wake in sql/migrations. For
-// example, of a worker whose slots come free at 0 s, for the first time:
+// Announcer announces that a worker waits for jobs of a queue, so that inserts into the
+// queue notify. Inserts read it in the trigger pending_wake in sql/migrations. For
+// example, a worker has free slots at 0 s, for the first time:
 //
 //	 0.000 s  it announces that it waits until 1 s; transaction 7 is open, which has
 //	          inserted a job and has looked for an announcement before this one
@@ -51,33 +51,33 @@ type Announcer struct {
 	// HoldsMax is how long an announcement holds at most, in whole seconds. Default 30 seconds.
 	HoldsMax time.Duration
 
-	// wasFast says that jobs came so fast of late that no notifications were needed.
+	// wasFast says that jobs have come so fast recently that no notifications were needed.
 	wasFast atomic.Bool
 
 	mu sync.Mutex
 	// guarded by mu
-	until     time.Duration // by clock.SinceBoot, a little earlier than the database's
-	held      time.Duration // how long the last one held
-	retry     time.Duration // how long until it is made again, after one that failed
-	isNew     bool          // this worker did not wait before, and what is open is not known yet
-	open      []string      // transactions that may not have seen it
-	checkedAt time.Duration // when their fate was last asked for
-	recheck   time.Duration // how long until it is asked for again
-	round     int           // grows whenever all queues have to claim once more
+	until     time.Duration // when the announcement ends, by clock.SinceBoot; a little earlier than in the database
+	held      time.Duration // how long the last one holds
+	retry     time.Duration // the pause before the next try, after one that failed
+	isNew     bool          // no announcement held before this one, and open is not known yet
+	open      []string      // transactions that may not have seen the announcement
+	checkedAt time.Duration // when the worker last asked whether these are still open
+	recheck   time.Duration // the pause before it asks again
+	round     int           // grows when all queues with this Announcer have to claim once more
 }
 
 // Alarms are how long an idle queue sleeps at most.
 type Alarms struct {
-	Recheck time.Duration // until it claims anyhow, since jobs may come without a notification
+	Recheck time.Duration // until it claims, since jobs may come without a notification
 	Renew   time.Duration // until the announcement is made again
 }
 
-// NoAlarms are those of a queue that is not to sleep for any time in particular.
+// NoAlarms do not limit how long a queue sleeps.
 var NoAlarms = Alarms{clock.Never, clock.Never}
 
-// Announce makes sure that inserts into the queue notify, and says when to come back. Jobs may
-// have come in between whenever the round is another than that of the last claim.
-// An error says that it could not be announced; the others are valid all the same.
+// Announce makes sure that inserts into the queue notify, and says when to call it again. If round
+// differs from that of the caller's last claim, jobs may have come without a notification, and the
+// caller must claim once more. If it returns an error, round and next are valid as well.
 func (a *Announcer) Announce(ctx context.Context, queries *db.Queries) (round int, next Alarms, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,8 +97,9 @@ func (a *Announcer) Announce(ctx context.Context, queries *db.Queries) (round in
 
 func (a *Announcer) renewAtLocked() time.Duration { return a.until - a.held/3 }
 
-// holdLocked is how long an announcement of now holds. While one queue lets it end, another
-// one of the same name, for other kinds, may renew it: then it is not short.
+// holdLocked is how long an announcement holds that is made now. It is short again after jobs came
+// fast, but only if the last announcement has ended. It may not have: another queue of the same
+// name, for other kinds, may have renewed it.
 func (a *Announcer) holdLocked(now time.Duration) time.Duration {
 	if wasFast := a.wasFast.Swap(false); a.held == 0 || wasFast && now >= a.until {
 		return announcedFirst
@@ -110,8 +111,8 @@ func (a *Announcer) holdLocked(now time.Duration) time.Duration {
 // jobs come so fast that no notifications are needed, and may do so again.
 func (a *Announcer) JobsComeFast() { a.wasFast.Store(true) }
 
-// Forget makes the next announcement be made anew: a standby that has become the
-// server may never have heard of the last one.
+// Forget makes the next call of Announce announce again. A standby that has become the primary
+// may not have the last announcement.
 func (a *Announcer) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,8 +127,8 @@ func (a *Announcer) renewLocked(ctx context.Context, queries *db.Queries) error 
 		if err != nil {
 			return err
 		}
-		// Another worker's announcement is not enough: that one may have other
-		// kinds, and may no longer look for what did not see it.
+		// Another worker's announcement is not enough: that worker may have other kinds, and may
+		// no longer look for transactions that did not see the announcement.
 		a.isNew = a.isNew || news || sent >= a.until
 		a.until, a.held = sent+hold, hold
 	}
@@ -150,7 +151,7 @@ func (a *Announcer) renewLocked(ctx context.Context, queries *db.Queries) error 
 		}
 		a.checkedAt, a.recheck = sent, min(2*a.recheck, a.RecheckMax)
 		if len(open) < len(a.open) {
-			a.round++ // what these have committed is there to be claimed
+			a.round++ // some have ended, and the jobs that they committed can be claimed
 		}
 		a.open = open
 	}

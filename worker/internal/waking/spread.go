@@ -30,19 +30,20 @@ import (
 //	      is left after 71
 //	3 ms  48 workers receive that and do not claim, unless 72 has arrived
 const (
-	// allAtOnceMax is how many workers all claim at once.
+	// allAtOnceMax: up to this many idle workers claim at once, without a delay.
 	allAtOnceMax = 4
-	// delayEach is how much longer, for each idle worker, the last of them waits; on
-	// average two do not wait at all. It is about as long as a claim and the
-	// notification of its outcome take.
+	// The longest delay is delayEach for each idle worker, at most delayMax; on average
+	// two workers have none. delayEach is about as long as a claim and the notification
+	// of its outcome take.
 	delayEach = 4 * time.Millisecond
 	delayMax  = 200 * time.Millisecond
-	// outcomeTimeout bounds the sending of an outcome. One that cannot be sent costs
-	// the others a claim that finds nothing.
+	// outcomeTimeout is how long it may take to send an outcome. If it cannot be sent,
+	// each of the other workers makes a claim that finds nothing.
 	outcomeTimeout = 2 * time.Second
 )
 
-// Spreader spreads the claims of a worker and others that wait for the same jobs.
+// Spreader delays the claims of a worker so that workers which wait for the same jobs do not
+// all claim at once.
 type Spreader struct {
 	// DelayMax is the longest delay before a claim. Default 200 ms.
 	DelayMax time.Duration
@@ -69,8 +70,8 @@ func (s *Spreader) Run(ctx context.Context, queries *db.Queries, failed func(err
 	}
 }
 
-// Delay is how long this worker waits before it claims after a notification, as one
-// of so many that had room for such jobs when they last wrote their rows.
+// Delay is how long this worker waits before it claims after a notification; 0 or less: not
+// at all. idle is how many workers had room for such jobs at their last heartbeats.
 func (s *Spreader) Delay(idle int64) time.Duration {
 	if idle <= allAtOnceMax {
 		return 0
@@ -108,15 +109,15 @@ func (n *Notifications) SetKinds(kinds []string) {
 	n.kinds = kindsHash(kinds)
 }
 
-// SetKeys says whether the queue claims jobs with partition keys as well. One that does not yet
-// has left nothing only of the others.
+// SetKeys says whether the queue claims jobs with partition keys as well. A worker that does not
+// know yet that the queue has such jobs can only say that it left no other jobs.
 func (n *Notifications) SetKeys(hasKeys bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hasKeys = hasKeys
 }
 
-// claimsLocked tells workers apart that claim other jobs.
+// claimsLocked is a number that differs for workers which claim different jobs of the queue.
 func (n *Notifications) claimsLocked() uint32 {
 	if n.hasKeys {
 		return ^n.kinds
@@ -124,8 +125,8 @@ func (n *Notifications) claimsLocked() uint32 {
 	return n.kinds
 }
 
-// Received wakes the queue after a notification of new jobs, at once or after the
-// delay. One that claims anyhow, or has no room, is woken at once.
+// Received wakes the queue after a notification of new jobs, at once or after the delay.
+// claimsAnyhow says that the queue needs no delay: it will claim in any case, or has no room.
 func (n *Notifications) Received(notification string, delay time.Duration, claimsAnyhow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,9 +145,9 @@ func (n *Notifications) Received(notification string, delay time.Duration, claim
 	}
 }
 
-// LeftNothing notes that a worker that claims the jobs of the hash has
-// claimed after a notification and left nothing: this one need not claim any more,
-// unless it has received a later one.
+// LeftNothing records that a worker has claimed after a notification and left no job. If it
+// claims the same jobs as this one (claims), and this one has received no later notification,
+// this one need not claim.
 func (n *Notifications) LeftNothing(notification string, claims uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,8 +174,8 @@ func (n *Notifications) IsDelayed() bool {
 	return n.delayed != nil
 }
 
-// TellOthers lets the others know that a claim, sent after the notification was
-// received, has found less than it asked for.
+// TellOthers tells the other workers that a claim, sent after the notification was received,
+// has left no job.
 func (n *Notifications) TellOthers(notification string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,11 +185,11 @@ func (n *Notifications) TellOthers(notification string) {
 	n.settled = notification
 	select {
 	case n.spreader.outcomes <- fmt.Sprintf("%s %x %s", notification, n.claimsLocked(), n.queue):
-	default: // one is waiting to be sent; what is not told costs the others a claim
+	default: // one is waiting to be sent; without this one, the others make a claim each
 	}
 }
 
-// kindsHash tells workers with other handlers apart.
+// kindsHash is a number that differs, most likely, for other kinds.
 func kindsHash(kinds []string) uint32 {
 	hash := fnv.New32a()
 	for _, kind := range slices.Sorted(slices.Values(kinds)) {

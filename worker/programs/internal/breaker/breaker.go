@@ -2,13 +2,13 @@
 // out of reach, such as an HTTP server that is not there, or a machine that has no
 // room for a program. That is no fault of the jobs: they go back to their places
 // without losing an attempt, and jobs of the kind are not claimed during a pause.
-// Other workers may do better. Then one job alone tries:
+// Other workers may be able to run them. After the pause one job alone tries:
 //
 //	t=0.0  connection refused: the jobs in hand go back, pause 0.2 s
 //	t=0.2  one job tries, is refused and goes back, pause 0.2 s
 //	t=0.4  the same, pause 0.4 s
 //	t=0.8  the same, pause 0.8 s
-//	t=1.6  one job tries and is served: the kind is claimed as ever
+//	t=1.6  one job tries and is served: the kind is claimed without pauses again
 package breaker
 
 import (
@@ -60,14 +60,14 @@ type outage struct {
 // isPaused says whether no job of the kind may try now.
 func (o *outage) isPaused(now time.Time) bool { return o.sole != nil || now.Before(o.until) }
 
-// New returns a breaker that knows of no outage. It calls wake when jobs of the
-// kind may be claimed again, or may be before long.
+// New returns a breaker that knows of no outage. It calls wake when jobs of the kind may be claimed
+// again: a pause has ended, the handler can be reached, or the try of a single job ended without an outcome.
 func New(log *slog.Logger, wake func(kind string)) *Breaker {
 	return &Breaker{log: log, wake: wake, outages: make(map[string]*outage)}
 }
 
-// Claimable returns those of the kinds whose jobs may be claimed now: the slice
-// itself when these are all.
+// Claimable returns those of the kinds whose jobs may be claimed now. It returns the slice
+// itself while there is no outage.
 func (b *Breaker) Claimable(kinds []string) []string {
 	if !b.some.Load() {
 		return kinds
@@ -87,7 +87,7 @@ type Outage struct {
 	Failures int   // in a row
 }
 
-// Outages are those that there are now, by kind.
+// Outages are the current outages, by kind.
 func (b *Breaker) Outages() map[string]Outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,13 +98,13 @@ func (b *Breaker) Outages() map[string]Outage {
 	return outages
 }
 
-// Try is a job's try to reach its handler. Reached or Failed tell what it has
-// found out. End is to be deferred, for a try that was cut short, be it by a
-// panic: else no job of the kind would ever try again.
+// Try is a job's try to reach its handler. The job calls Reached or Failed when it knows
+// the outcome. It must also defer End, for a try that ends without an outcome, for example
+// by a panic: without it, no job of the kind would ever try again.
 type Try struct {
 	breaker *Breaker
 	kind    string
-	outage  *outage // that this try alone can end; nil when there was none
+	outage  *outage // the outage during which this try alone tries; nil when there was none
 }
 
 // Begin begins a try. The error, an *Error, says that the job may not try now.
@@ -146,20 +146,24 @@ func (t *Try) Reached() {
 	}
 }
 
-// End lets another job try, where this one has found nothing out.
+// End lets another job try if this try ended without an outcome.
 func (t *Try) End() {
 	if t.outage == nil {
 		return
 	}
 	t.breaker.mu.Lock()
-	defer t.breaker.mu.Unlock()
-	if t.outage.sole == t {
+	isSole := t.outage.sole == t
+	if isSole {
 		t.outage.sole = nil
+	}
+	t.breaker.mu.Unlock()
+	if isSole {
+		t.breaker.wake(t.kind)
 	}
 }
 
-// Failed notes that the handler could not be reached, and returns what the job's
-// handler is to return, an *Error. Of many that have tried at once, the first counts.
+// Failed records that the handler could not be reached, and returns the *Error that the job's
+// handler must return. If several jobs have tried at once, only the first failure counts.
 func (t *Try) Failed(reason error) error {
 	b := t.breaker
 	b.mu.Lock()

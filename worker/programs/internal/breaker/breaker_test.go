@@ -91,3 +91,21 @@ func TestPausesGrow(t *testing.T) {
 		}
 	})
 }
+
+// While one job tries, the others of its kind wait. If it ends without an outcome, the worker is woken for them.
+func TestATryWithoutOutcomeWakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		woken := make(chan string, 100)
+		b := breaker.New(slog.New(slog.DiscardHandler), func(kind string) { woken <- kind })
+		require.Error(t, begin(t, b).Failed(errors.New("refused")))
+		require.Equal(t, "k", <-woken, "the pause is over")
+		sole := begin(t, b)
+		require.Empty(t, b.Claimable([]string{"k"}))
+		sole.End()
+		require.Equal(t, []string{"k"}, b.Claimable([]string{"k"}))
+		require.Len(t, woken, 1)
+		sole.End()
+		require.Len(t, woken, 1, "it is over")
+	})
+}

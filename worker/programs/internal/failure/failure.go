@@ -2,10 +2,10 @@
 // process: of programs that have died, and of reasons that handlers have put into
 // words.
 //
-// The first line of an error's text is its summary: what lists show, failures
-// are grouped by, and the log has. What a program writes before it dies is not
-// made like that: a Python traceback, for instance, ends with the message. So it
-// is kept with its summary before it:
+// The first line of an error's text is its summary: lists show it, failures are
+// grouped by it, and the log has it. What a program writes before it dies does not
+// begin with a summary: a Python traceback, for instance, ends with the message. So
+// the summary is put before it:
 //
 //	exit code 1: ValueError: bad input
 //	Traceback (most recent call last):
@@ -77,9 +77,9 @@ func withSummary(how, text, summary string) string {
 	return how + summary + "\n" + text
 }
 
-// summaryOf is the line that says what went wrong, of what a program has written
-// before its death: the last one, but for the indented lines and closing lines of
-// stack traces; of a Go program that has panicked, the panic.
+// summaryOf finds the line that says what went wrong in what a program has written before
+// its death. It is the last line that is neither indented nor a closing line of a stack
+// trace. If a Go program has panicked, it is the line with the panic.
 func summaryOf(text string) string {
 	var last string
 	isGo := strings.Contains(text, "\ngoroutine ")
