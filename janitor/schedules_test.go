@@ -157,7 +157,6 @@ func TestEveryTickOnce(t *testing.T) {
 		having extract(epoch from max(tick_at) - min(tick_at)) + 1 <> count(*)) gaps`), "a tick is missing")
 	require.Zero(t, f.number(`select count(*) from jobq.schedule s where not exists (
 		select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = to_timestamp($1 + 1))`, begun), "a schedule did not begin at its first tick")
-
 }
 
 // A trigger of the application's that makes an insert wait for ever keeps no lease

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
 )
 
 // A worker with ExitWhenEmpty looks for the first time emptyFirst after its start, since it may
