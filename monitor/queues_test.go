@@ -53,6 +53,20 @@ func TestQueues(t *testing.T) {
 	require.False(t, acted.Changed)
 }
 
+// The list of queues is not compiled (JIT), which would take two seconds beside a large backlog.
+func TestQueuesAreNotCompiled(t *testing.T) {
+	t.Parallel()
+	client := jobtest.Client(t)
+	jobtest.Enqueue(t, client, nil)
+	pgtest.RefuseJIT(t, client.Pool())
+	queues, err := monitor.New(client).Queues(context.Background())
+	require.NoError(t, err)
+	require.Len(t, queues, 1)
+	var on bool
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select bool_and(current_setting('jit') = 'on') from generate_series(1, 10)").Scan(&on))
+	require.True(t, on, "the setting ends with the transaction")
+}
+
 // A pause or resume says whether there was a sign of a queue of that name, for
 // names are misspelt. What is not known is paused all the same.
 func TestQueueKnown(t *testing.T) {

@@ -237,7 +237,7 @@ func (p *patient) inTransaction(ctx context.Context, c check) (findings []Findin
 		return c.run(ctx, p)
 	}
 	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local search_path = pg_catalog",
+		settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local search_path = pg_catalog; set local jit = off",
 			statementTimeout.Milliseconds(), lockTimeout.Milliseconds())
 		if _, err := tx.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err

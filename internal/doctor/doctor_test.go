@@ -282,6 +282,19 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+// No check is compiled (JIT), which would take two seconds beside a large backlog.
+func TestChecksAreNotCompiled(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	pool := pgtest.Connect(t, c.database(t, "large"))
+	_, err := pool.Exec(context.Background(), fmt.Sprintf(oldJob, "k", "q"))
+	require.NoError(t, err)
+	pgtest.RefuseJIT(t, pool)
+	report := examine(t, doctor.Config{Pool: pool})
+	require.NotContains(t, fmt.Sprint(report), "may be compiled")
+	require.Contains(t, fmt.Sprint(report), "queue q has 1 available jobs")
+}
+
 // Jobs wait as they are meant to whose key is at its limit, or is held by the order of its jobs.
 func TestHeldKeysAreHealthy(t *testing.T) {
 	t.Parallel()
