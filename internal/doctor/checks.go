@@ -27,6 +27,8 @@ func checks() []check {
 		{"indexes", false, checkIndexes},
 		{"triggers", false, checkTriggers},
 		{"privileges", false, checkPrivileges},
+		{"replica-identity", false, checkReplicaIdentity},
+		{"row-security", false, checkRowSecurity},
 		{"autovacuum", false, checkAutovacuum},
 		{"dead-rows", false, checkDeadRows},
 		{"partitions", false, checkPartitions},

@@ -52,6 +52,8 @@ const (
 	retryPassed   = "retry-passed"
 	// A janitor keeps its place in a day in its memory, likewise.
 	sweepForgotten = "sweep-place-in-memory"
+	// The tables without a key have no replica identity, likewise.
+	identityForgotten = "no-replica-identity"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 )
@@ -125,6 +127,7 @@ var changes = map[string][]change{
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
 	sweepForgotten:       nil,
+	identityForgotten:    nil,
 	awaitUnannounced:     nil,
 	headForgotten:        nil,
 	retryPassed:          nil,

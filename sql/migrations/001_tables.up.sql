@@ -222,6 +222,11 @@ create table jobq.run (
   constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
 ) partition by range (lease_id);
 create table jobq.run_default partition of jobq.run default;
+-- A publication for all tables refuses each update and delete of a table that has no replica identity. A table
+-- without a key has the whole row as its identity, which costs nothing unless wal_level is logical. Partitions do
+-- not inherit it: see partition_add.
+alter table jobq.run replica identity full;
+alter table jobq.run_default replica identity full;
 
 -- Looking a job up by its id.
 create index run_id_idx on jobq.run (id);
@@ -268,6 +273,8 @@ create table jobq.attempt (
   constraint "output must be at most 64 KiB" check (octet_length(output) <= 65536)
 ) partition by range (finished_at);
 create table jobq.attempt_default partition of jobq.attempt default;
+alter table jobq.attempt replica identity full; -- as run
+alter table jobq.attempt_default replica identity full;
 create index attempt_job_id_idx on jobq.attempt (job_id, lease_token);
 create index attempt_default_finished_at_idx on jobq.attempt_default (finished_at); -- as those of other defaults
 
@@ -628,6 +635,7 @@ create table jobq.sweep_lease (lease_id bigint not null primary key);
 -- sweep begins. Without a key, so that nobody waits.
 create table jobq.sweep_again (lease_id bigint not null);
 create index sweep_again_lease_idx on jobq.sweep_again (lease_id);
+alter table jobq.sweep_again replica identity full; -- as run
 
 -- Counts and sums for charts, so that charts never count job rows. Finishers
 -- append to stat_delta in the transaction that finishes the jobs, and so never
@@ -644,6 +652,7 @@ create table jobq.stat_delta (
   queue       text             not null,
   kind        text             not null
 );
+alter table jobq.stat_delta replica identity full; -- as run
 create table jobq.stat (
   minute      timestamptz      not null,
   run_seconds double precision not null,

@@ -1109,6 +1109,9 @@ begin
   perform jobq.partition_yield(null, array[format('jobq.%I', parent || '_default')]::regclass[]);
   begin
     execute format('create table jobq.%I (like jobq.%I including defaults including constraints including storage)', name, parent);
+    if (select c.relreplident from pg_class c where c.oid = format('jobq.%I', parent)::regclass) = 'f' then
+      execute format('alter table jobq.%I replica identity full', name); -- see the table run
+    end if;
     -- It locks the default partition, and reads it once more.
     execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
   exception when check_violation then -- caught since
