@@ -84,7 +84,7 @@ const listeners = "select count(*) from pg_stat_activity where application_name 
 // startWorker runs greetings until the test ends.
 func startWorker(tb testing.TB, client *jobq.Client, slots int, handler worker.Handler[jobtest.Greeting]) {
 	tb.Helper()
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: slots}}})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: slots}}})
 	require.NoError(tb, err)
 	require.NoError(tb, worker.Handle(w, handler, nil))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -347,7 +347,7 @@ func TestWaitEncrypted(t *testing.T) {
 		require.NoError(t, err)
 		clients[name] = client
 	}
-	w, err := worker.New(clients["k1"], &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(clients["k1"], &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil))
 	working, stop := context.WithCancel(ctx)

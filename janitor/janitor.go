@@ -68,6 +68,8 @@ const (
 	ownConnections = 4
 	// tablesEvery is how often a janitor checks that its build still works with the tables.
 	tablesEvery = time.Minute
+	// beatEvery is how often a janitor says that it lives.
+	beatEvery = 10 * time.Second
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -222,6 +224,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	start := sync.OnceFunc(func() { // when the tables are known to be there
 		running.Go(func() { j.housekeep(besides) })
 		running.Go(func() { j.ticker.run(besides) })
+		running.Go(func() { j.beat(besides) })
 		running.Go(func() { j.watchTables(besides, cancel) })
 		if j.config.Mode == Leader {
 			running.Go(func() { j.watch(besides) })
@@ -362,6 +365,20 @@ func (j *Janitor) watchTables(ctx context.Context, end context.CancelCauseFunc) 
 		if err := j.checkVersion(ctx); errors.Is(err, db.ErrNewerSchema) {
 			j.log.Error("the tables were changed and this janitor no longer works with them, it ends", "error", err)
 			end(err)
+			return
+		}
+	}
+}
+
+// beat says every beatEvery that a janitor lives. It ignores errors: the goroutines that do the work report them.
+func (j *Janitor) beat(ctx context.Context) {
+	for {
+		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
+		if err := j.schema.Queries(j.pool()).JanitorBeat(callCtx, j.id); err != nil && ctx.Err() == nil {
+			j.log.Debug("janitor has not said that it lives", "error", err)
+		}
+		cancel()
+		if sleep.For(ctx, jitter(beatEvery)) != nil {
 			return
 		}
 	}

@@ -38,8 +38,8 @@ type RunOptions struct {
 	Ahead time.Duration
 	// Worker is how the worker runs. Default: all queues that have jobs, with one slot
 	// each, and a logger that writes nothing. RunDue always sets Batch.ExitWhenEmpty,
-	// Batch.LeaveDue, PollOnly and Reconcile: the worker ends when nothing is left, does
-	// not listen, and recovers no jobs.
+	// Batch.LeaveDue, PollOnly, Reconcile and NoJanitor: the worker ends when nothing is left,
+	// does not listen, and recovers no jobs.
 	Worker worker.Config
 }
 
@@ -98,6 +98,7 @@ func runWorker(
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.Batch.ExitWhenEmpty, config.Batch.LeaveDue, config.PollOnly, config.Reconcile = true, true, true, worker.ReconcileOff
+	config.NoJanitor, config.Janitor = true, nil
 	w, err := worker.New(client, &config)
 	if err != nil {
 		return worker.Counts{}, err

@@ -51,7 +51,7 @@ func TestScrapes(t *testing.T) {
 	client := jobtest.Client(t)
 	quiet := slog.New(slog.DiscardHandler)
 	runs := metrics.NewRuns()
-	w, err := worker.New(client, &worker.Config{Logger: quiet, Middleware: []worker.Middleware{runs.Middleware}})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: quiet, Middleware: []worker.Middleware{runs.Middleware}})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error {
 		if job.Args.Name == "fail" {

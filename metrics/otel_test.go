@@ -70,7 +70,7 @@ func TestOpenTelemetry(t *testing.T) {
 	t.Parallel()
 	client := jobtest.Client(t)
 	runs := metrics.NewRuns()
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), Middleware: []worker.Middleware{runs.Middleware}})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler), Middleware: []worker.Middleware{runs.Middleware}})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[jobtest.Greeting]) error { return nil }, nil))
 	exporter := new(exported)

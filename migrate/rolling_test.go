@@ -81,7 +81,7 @@ type system struct {
 // work starts a worker, and returns how it ends, and what ends it.
 func (s *system) work() (ended <-chan error, stop func()) {
 	s.Helper()
-	w, err := worker.New(s.client, &worker.Config{Logger: quiet})
+	w, err := worker.New(s.client, &worker.Config{NoJanitor: true, Logger: quiet})
 	require.NoError(s, err)
 	require.NoError(s, worker.Handle(w, func(context.Context, *worker.Job[tick]) error {
 		s.ran.Add(1)

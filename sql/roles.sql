@@ -50,7 +50,7 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.key_group, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
+  jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.key_group, jobq.kind, jobq.worker, jobq.janitor_seen, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
   jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
@@ -82,6 +82,7 @@ grant select, insert, update, delete on
   jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest, jobq.dependency, jobq.dependency_look
   to jobq_worker;
 grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+grant select, insert, update on jobq.janitor_seen to jobq_worker;
 grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.key_group to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;

@@ -108,7 +108,7 @@ func TestCodec(t *testing.T) {
 // saveOneCheckpoint makes a job that waits and has a checkpoint.
 func saveOneCheckpoint(t *testing.T, client *jobq.Client) {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"first": {}}})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"first": {}}})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
 		if err := job.SaveCheckpoint(ctx, map[string]int{"at": 1}); err != nil {
@@ -181,7 +181,7 @@ func TestMisfitsAreNotQuoted(t *testing.T) {
 		task
 		At time.Time
 	}
-	w, err := worker.New(encrypting, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(encrypting, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[dated]) error {
 		if err := job.SaveCheckpoint(ctx, "secret 4711"); err != nil {

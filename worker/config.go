@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"time"
+
+	"github.com/jobq-dev/jobq/janitor"
 )
 
 // Defaults of Config.
@@ -49,6 +51,13 @@ type Config struct {
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.
 	Reconcile Reconcile
+	// Janitor changes how the janitor works that Run runs beside the worker. A Logger in
+	// it that is nil is the worker's. Default nil: the defaults of janitor.Config.
+	Janitor *janitor.Config
+	// NoJanitor leaves it out, for workers beside which another janitor runs, such as
+	// `jobq janitor`. Without any, retries and scheduled jobs do not start, and jobs of dead
+	// workers stay running. A worker that hears of none warns within 30 seconds. Default false.
+	NoJanitor bool
 	// Middleware wraps every run, the first one outermost. Default: none.
 	Middleware []Middleware
 	// Batch says when the worker ends by itself. Default: never.
@@ -88,6 +97,9 @@ func (c *Config) complete() error {
 	}
 	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
 		return errors.New("batch: the time limit and the number of failures must not be negative")
+	}
+	if c.NoJanitor && c.Janitor != nil {
+		return errors.New("NoJanitor and Janitor exclude each other")
 	}
 	switch c.Reconcile {
 	case "":

@@ -98,8 +98,8 @@ func (w *Worker) findSessions(ctx context.Context) error {
 }
 
 // countConnections computes how many connections to the server the worker may open, for jobq
-// doctor: those of its own pool, those of the client's pool, which handlers use, and the one that
-// listens. Behind a pooler the number is not known.
+// doctor: those of its own pool, those of the client's pool, which handlers use, the one that
+// listens, and those of the janitor inside. Behind a pooler the number is not known.
 func (w *Worker) countConnections(ctx context.Context) error {
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
@@ -113,6 +113,9 @@ func (w *Worker) countConnections(ctx context.Context) error {
 	w.connectionsMax = pgtype.Int4{Int32: w.pool.Config().MaxConns + w.client.Pool().Config().MaxConns, Valid: true}
 	if !w.unnotified.Load() {
 		w.connectionsMax.Int32++
+	}
+	if w.janitor.janitor != nil {
+		w.connectionsMax.Int32 += janitorConnections
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func TestDigests(t *testing.T) {
 func TestDigestsNameRareKinds(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	for _, kind := range []string{"flood", "rare"} {
 		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))

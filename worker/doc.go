@@ -39,8 +39,9 @@
 // programs of any language and with HTTP servers. What it needs of this package is
 // in external.go.
 //
-// Run a janitor as well (package janitor): it gives the jobs of dead workers
-// to living ones and starts scheduled jobs.
+// Run also runs a janitor, unless Config.NoJanitor is set: it gives the jobs of dead workers
+// to living ones, and starts scheduled jobs and retries. Of the janitors of many workers, one
+// leads. janitor.go starts it; else the two know nothing of each other and meet in rows.
 //
 // # The end of a worker
 //

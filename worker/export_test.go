@@ -17,7 +17,7 @@ import (
 // it starts; the function says how many jobs it has recovered.
 func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 	t.Helper()
-	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := New(client, &Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	w.pool, w.queries = client.Pool(), w.schema.Queries(client.Pool())
 	return func() int {
@@ -70,7 +70,7 @@ func Draining(w *Worker) bool { return w.draining.Load() }
 // runs, each an id and a token, and hears that the ids were accepted.
 func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int64) Counts {
 	t.Helper()
-	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := New(client, &Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	results := make([]result, len(runs))
 	for i, each := range runs {
@@ -183,6 +183,9 @@ func AgedOf(w *Worker) func() map[string][]int16 {
 		return aged
 	}
 }
+
+// LookForJanitorEvery sets how often a worker without a janitor looks for one elsewhere.
+func LookForJanitorEvery(w *Worker, every time.Duration) { w.janitor.lookEvery = every }
 
 // TakeEventWaits takes all places of runs that ask for events, until what it returns is called.
 func TakeEventWaits(w *Worker) (makeRoom func()) { return takeAll(w.eventWaits) }

@@ -18,8 +18,8 @@ func TestPausedKeyWaits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for name, config := range map[string]worker.Config{
-		"woken":     {PollInterval: time.Hour},
-		"poll only": {PollOnly: true, PollInterval: 100 * time.Millisecond},
+		"woken":     {NoJanitor: true, PollInterval: time.Hour},
+		"poll only": {NoJanitor: true, PollOnly: true, PollInterval: 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

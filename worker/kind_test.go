@@ -24,7 +24,7 @@ func TestPausedKindWaits(t *testing.T) {
 			t.Parallel()
 			client := newClient(t)
 			ana := operator.New(client, "ana")
-			w, err := worker.New(client, &worker.Config{PollOnly: pollOnly, PollInterval: 100 * time.Millisecond})
+			w, err := worker.New(client, &worker.Config{NoJanitor: true, PollOnly: pollOnly, PollInterval: 100 * time.Millisecond})
 			require.NoError(t, err)
 			for _, kind := range []string{"held", "free"} {
 				require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))

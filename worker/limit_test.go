@@ -61,7 +61,7 @@ func runLimitChild(url string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{
+	w, err := worker.New(client, &worker.Config{NoJanitor: true,
 		Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, PollInterval: 100 * time.Millisecond,
 		Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -353,7 +353,7 @@ func TestLimitsChangeAtWork(t *testing.T) {
 // that its queue's limit keeps from starting. It tells when that has run.
 func blockedOther(t *testing.T, client *jobq.Client) (ran chan struct{}) {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ran = make(chan struct{}, 1)
 	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {

@@ -22,7 +22,7 @@ import (
 // newWorker returns a worker that does not run yet.
 func newWorker(t *testing.T, client *jobq.Client, config worker.Config) *worker.Worker {
 	t.Helper()
-	config.Logger = slog.New(slog.DiscardHandler)
+	config.Logger, config.NoJanitor = slog.New(slog.DiscardHandler), true
 	w, err := worker.New(client, &config)
 	require.NoError(t, err)
 	return w

@@ -50,7 +50,7 @@ func (logErrors) Handle(_ context.Context, record slog.Record) error {
 // runOne runs one job to its end, or to its next attempt, which is far away.
 func runOne(t *testing.T, client *jobq.Client, handler worker.Handler[task], middleware ...worker.Middleware) *jobq.Job {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(logErrors{slog.DiscardHandler}), Middleware: middleware})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(logErrors{slog.DiscardHandler}), Middleware: middleware})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))
 	id := enqueue(t, client, 1, &jobq.EnqueueOptions{BackoffBase: 8_000 * time.Hour, BackoffMax: 8_000 * time.Hour})

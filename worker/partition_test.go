@@ -245,7 +245,7 @@ func TestRoomOfAKeyWakesOthers(t *testing.T) {
 	})
 	enqueue(t, client, 1, ofKey("a"))
 	receive(t, begun, "the first start")
-	other, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	other, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ran := make(chan struct{}, 1)
 	require.NoError(t, worker.HandleRaw(other, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {

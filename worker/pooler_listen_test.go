@@ -64,7 +64,7 @@ func TestListensOnADirectConnection(t *testing.T) {
 	ctx := context.Background()
 	client, _ := pooledClient(t)
 	var said warnings
-	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: time.Hour, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	require.NoError(t, err)
 	started, ended := make(chan int64, 10), make(chan error, 10)
 	require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
@@ -99,7 +99,7 @@ func TestListensElsewhere(t *testing.T) {
 	client, _ := pooledClientWith(t, pgtest.URL(t), parse(t, pgtest.URL(t)))
 	require.ErrorContains(t, client.Check(context.Background()), "does not lead to the pool's database")
 	handler := func(context.Context, *worker.Job[task]) error { return nil }
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))
 	ended := make(chan error, 1)

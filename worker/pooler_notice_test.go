@@ -58,7 +58,7 @@ func TestPoolerIsNoticed(t *testing.T) {
 			require.NoError(t, err)
 			var said warnings
 			log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			w, err := worker.New(client, &worker.Config{PollInterval: 50 * time.Millisecond, Logger: log})
+			w, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: 50 * time.Millisecond, Logger: log})
 			require.NoError(t, err)
 			require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 			j, err := janitor.New(client, &janitor.Config{ScanInterval: 50 * time.Millisecond, Logger: log})

@@ -83,7 +83,7 @@ func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
 		client, err = jobq.NewClient(pgtest.Connect(c, c.url+"&default_query_exec_mode="+execMode), &jobq.Config{Listen: c.listen})
 		require.NoError(c, err)
 		require.NoError(c, client.Check(ctx))
-		w, err := worker.New(client, &worker.Config{PollInterval: poll, Logger: log})
+		w, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: poll, Logger: log})
 		require.NoError(c, err)
 		require.NoError(c, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
 			runs[job.Args.N].Add(1)

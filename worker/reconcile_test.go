@@ -93,7 +93,7 @@ func (h *host) hold(id string) {
 func (h *host) startOnce(mode worker.Reconcile) string {
 	h.Helper()
 	var log logBuffer
-	w, err := worker.New(h.client, &worker.Config{
+	w, err := worker.New(h.client, &worker.Config{NoJanitor: true,
 		Reconcile: mode, PollOnly: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(h, err)
@@ -229,7 +229,7 @@ func TestReconcileAll(t *testing.T) {
 			h := newHost(t)
 			leave(h)
 			before := h.owners()
-			w, err := worker.New(h.client, &worker.Config{Reconcile: worker.ReconcileAll, Logger: slog.New(slog.DiscardHandler)})
+			w, err := worker.New(h.client, &worker.Config{NoJanitor: true, Reconcile: worker.ReconcileAll, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			require.NoError(t, worker.HandleRaw(w, "nothing", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
 			require.ErrorContains(t, w.Run(context.Background()), "worker other: another worker is present")
@@ -285,7 +285,7 @@ func TestPresenceWhileDraining(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.drain() }()
 	require.Eventually(t, func() bool { return worker.Draining(w.Worker) }, patience, time.Millisecond)
-	second, err := worker.New(client, &worker.Config{Reconcile: worker.ReconcileAll, Logger: slog.New(slog.DiscardHandler)})
+	second, err := worker.New(client, &worker.Config{NoJanitor: true, Reconcile: worker.ReconcileAll, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(second, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 	bounded, cancel := context.WithTimeout(ctx, patience)

@@ -44,7 +44,7 @@ const (
 func startParts(t *testing.T, client *jobq.Client, handler worker.Handler[task]) *running {
 	t.Helper()
 	startJanitor(t, client)
-	w, err := worker.New(client, &worker.Config{
+	w, err := worker.New(client, &worker.Config{NoJanitor: true,
 		Logger: slog.New(slog.DiscardHandler),
 		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "parts": {Slots: 1}},
 	})
@@ -361,7 +361,7 @@ func TestSpawnIsRefused(t *testing.T) {
 func TestFewSpawnAtOnce(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	makeRoom := worker.TakeSpawns(w)
 	refused := make(chan error, 1)

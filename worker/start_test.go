@@ -59,7 +59,7 @@ func stopsWhileItStarts(t *testing.T, ask func(w *worker.Worker, cancel func()))
 		config.ConnConfig.Tracer = tracer
 		client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 		require.NoError(t, err)
-		w, err := worker.New(client, &worker.Config{PollOnly: true, Logger: slog.New(slog.DiscardHandler)})
+		w, err := worker.New(client, &worker.Config{NoJanitor: true, PollOnly: true, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 		tracer.end = func() { ask(w, cancel) }
@@ -76,7 +76,7 @@ func TestDrainsWhileTheDatabaseIsAway(t *testing.T) {
 	require.NoError(t, err)
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 	w.Drain()

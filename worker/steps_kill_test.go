@@ -205,7 +205,7 @@ func runStepsChild(plan string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{
+	w, err := worker.New(client, &worker.Config{NoJanitor: true,
 		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: 50 * time.Millisecond,
 		PollOnly: true, Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler),
 	})

@@ -147,7 +147,7 @@ func TestSleep(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	var lines bytes.Buffer
-	config := &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}
+	config := &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}
 	config.Logger = slog.New(slog.NewTextHandler(&synced{writer: &lines}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
@@ -187,6 +187,12 @@ func (s *synced) Write(content []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writer.Write(content)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writer.String()
 }
 
 // A job that waits for an event runs at once when it comes, and has it also when it
@@ -398,7 +404,7 @@ func TestStuckAfterRefusedSleep(t *testing.T) {
 func TestFewWaitForEmitters(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	makeRoom := worker.TakeEventWaits(w)
 	_, err = client.Emit(context.Background(), "paid", 7)

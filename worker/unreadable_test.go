@@ -87,7 +87,7 @@ func TestUnreadable(t *testing.T) {
 				codec = test.codec
 			}
 			log := new(logged)
-			w, err := worker.New(clientWith(t, pool, codec), &worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			w, err := worker.New(clientWith(t, pool, codec), &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
 			require.NoError(t, err)
 			called := make(chan int, 10)
 			require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
@@ -141,7 +141,7 @@ func TestBlindWorkerLeavesJobs(t *testing.T) {
 	for i := range ids {
 		ids[i] = enqueue(t, producer, i, nil)
 	}
-	w, err := worker.New(plain, &worker.Config{
+	w, err := worker.New(plain, &worker.Config{NoJanitor: true,
 		Logger: slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"default": {Slots: 8}}, PollInterval: 10 * time.Millisecond,
 	})
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestBlindWorkerEnds(t *testing.T) {
 	for i := range 10 {
 		enqueue(t, producer, i, nil)
 	}
-	w, err := worker.New(clientWith(t, pool, nil), &worker.Config{Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true}})
+	w, err := worker.New(clientWith(t, pool, nil), &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true}})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 	ended := make(chan error, 1)

@@ -342,7 +342,7 @@ func TestDrainWhileAnnouncing(t *testing.T) {
 	_, err = tx.Exec(ctx, "alter sequence jobq.waiting_seq cache 1") // whoever announces, waits
 	require.NoError(t, err)
 	var log bytes.Buffer
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 	r := run(t, w)

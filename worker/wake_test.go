@@ -74,7 +74,7 @@ func TestFewClaimForOneJob(t *testing.T) {
 	pretendFleet(t, client, 5000)
 	ran, fleet := make(chan struct{}, jobs), make([]*worker.Worker, workers)
 	for i := range fleet {
-		w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		w, err := worker.New(client, &worker.Config{NoJanitor: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		worker.SpreadWakeUps(w, spread)
 		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {

@@ -52,6 +52,7 @@ type Worker struct {
 	connectionsMax pgtype.Int4
 	// agedLookEvery is the constant of this name; tests shorten it.
 	agedLookEvery time.Duration
+	janitor       attendant
 	beatSoon      chan struct{} // makes the next heartbeat come at once: what it reads may have changed
 	spreader      *waking.Spreader
 	counts        counts
@@ -102,6 +103,9 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if w.id, err = w.process.NewID(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	if w.janitor, err = newAttendant(client, &w.config); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
 	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
 	for name, each := range w.config.Queues {
 		w.queues[name] = newQueue(w, name, each.Slots, newShared(name, w.config.PollInterval))
@@ -112,7 +116,8 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 // ID is the worker's name: hostname-pid-random. It owns the worker's leases.
 func (w *Worker) ID() string { return w.id }
 
-// Run works until the context ends, and then drains: it claims nothing more,
+// Run works until the context ends, with a janitor beside the worker unless
+// Config.NoJanitor is set, and then drains: it claims nothing more,
 // releases what has not started, waits up to DrainTimeout for handlers, then
 // cancels them and releases their jobs, which costs none of them an attempt.
 // It waits for a database that is not there yet, or that goes away later.
@@ -150,10 +155,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopHandlers()
 	flush, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFlush()
+	attended, stopJanitor := context.WithCancel(outer)
+	defer stopJanitor()
 
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.attend(attended) })
 	background.Go(func() { w.lookForAged(ctx) })
 	background.Go(func() { w.lookForUnanswered(flush) })
 	background.Go(func() { w.flushOutput(flush) })
@@ -173,6 +181,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info("worker started", "queues", w.slots(), "kinds", w.claims, "sessions", w.sessions)
 	err = w.awaitEnd(outer, ctx, &working, stopFlush)
 	stopFlush()
+	stopJanitor()
 	background.Wait()
 	if !errors.Is(err, errStuck) {
 		slots.Wait()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
@@ -68,7 +69,7 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 	if config == nil {
 		config = &worker.Config{}
 	}
-	config.Logger = slog.New(slog.DiscardHandler)
+	config.Logger, config.NoJanitor = slog.New(slog.DiscardHandler), true // tests say when a janitor works
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
 	if handler != nil {
@@ -347,6 +348,8 @@ func TestRefusedConfigs(t *testing.T) {
 		"of failures":   {Batch: worker.Batch{MaxConsecutiveFailures: -1}},
 		"queue name":    {Queues: map[string]worker.QueueConfig{"": {Slots: 1}}},
 		"poll interval": {PollInterval: time.Nanosecond},
+		"exclude":       {NoJanitor: true, Janitor: &janitor.Config{}},
+		"leader renew":  {Janitor: &janitor.Config{LeaderRenew: time.Hour}},
 	} {
 		_, err := worker.New(client, config)
 		require.ErrorContains(t, err, want)
@@ -362,7 +365,7 @@ func TestRefusedConfigs(t *testing.T) {
 
 	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
 	require.NoError(t, err)
-	w, err = worker.New(empty, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err = worker.New(empty, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))
 	require.ErrorIs(t, w.Run(context.Background()), jobq.ErrNotMigrated)

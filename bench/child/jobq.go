@@ -44,7 +44,7 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran fu
 	if err != nil {
 		return nil, err
 	}
-	config := worker.Config{Logger: quiet(), PollInterval: time.Duration(o.PollMs) * time.Millisecond}
+	config := worker.Config{NoJanitor: true, Logger: quiet(), PollInterval: time.Duration(o.PollMs) * time.Millisecond}
 	switch {
 	case o.Queues > 0:
 		config.Queues = make(map[string]worker.QueueConfig)

@@ -6,11 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/measure"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -38,10 +36,6 @@ func (b *bed) drain(ctx context.Context, c flowCase, jobs int) (figure, error) {
 	if err != nil {
 		return figure{}, err
 	}
-	j, err := janitor.New(client, &janitor.Config{Logger: quiet})
-	if err != nil {
-		return figure{}, err
-	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var ran, first, last atomic.Int64
@@ -62,10 +56,7 @@ func (b *bed) drain(ctx context.Context, c flowCase, jobs int) (figure, error) {
 	if before, err = b.meter.Read(ctx); err != nil {
 		return figure{}, err
 	}
-	var group errgroup.Group
-	group.Go(func() error { return w.Run(running) })
-	group.Go(func() error { return j.Run(running) })
-	if err := group.Wait(); err != nil {
+	if err := w.Run(running); err != nil {
 		return figure{}, err
 	}
 	if after, err = b.meter.Read(ctx); err != nil {

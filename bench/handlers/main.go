@@ -156,7 +156,8 @@ func measure(ctx context.Context, server *postgres.Server, database string, c co
 		return 0, err
 	}
 	w, err := worker.New(client, &worker.Config{
-		Queues: map[string]worker.QueueConfig{"default": {Slots: slots}}, Logger: quiet, Batch: worker.Batch{ExitWhenEmpty: true},
+		NoJanitor: true,
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: slots}}, Logger: quiet, Batch: worker.Batch{ExitWhenEmpty: true},
 	})
 	if err != nil {
 		return 0, err

@@ -45,7 +45,7 @@ func (b *bench) load(ctx context.Context, queue string, span time.Duration, prob
 
 // worker is one that counts the load, and ends probes when they are released.
 func (b *bench) worker(probes int) (*worker.Worker, error) {
-	w, err := worker.New(b.client, &worker.Config{Queues: map[string]worker.QueueConfig{"load": {Slots: 100 + probes}, "quiet": {Slots: probes}}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(b.client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"load": {Slots: 100 + probes}, "quiet": {Slots: probes}}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

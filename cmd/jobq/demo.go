@@ -8,7 +8,6 @@ import (
 
 	"github.com/jobq-dev/jobq/cmd/jobq/internal/demo"
 	"github.com/jobq-dev/jobq/internal/postgres"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -84,11 +83,7 @@ func newDemoWorkerCommand(a *app) *cobra.Command {
 			if err := demo.Handle(w); err != nil {
 				return err
 			}
-			j, err := janitor.New(client, &janitor.Config{Logger: log})
-			if err != nil {
-				return fmt.Errorf("janitor: %w", err)
-			}
-			return runWithJanitor(cmd.Context(), w, j)
+			return runWithSignals(cmd.Context(), w)
 		},
 	}
 }

@@ -98,7 +98,7 @@ func TestShowEncryptedSteps(t *testing.T) {
 	require.NoError(t, err)
 	client, err := jobq.NewClient(pool, &jobq.Config{Codec: ring})
 	require.NoError(t, err)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true}})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true}})
 	require.NoError(t, err)
 	require.NoError(t, worker.HandleRaw(w, "greet", func(ctx context.Context, _ *worker.Job[jobq.RawArgs]) error {
 		_, err := jobq.Step(ctx, "charge", func(context.Context) (string, error) { return "plain receipt", nil })

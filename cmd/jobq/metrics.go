@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/metrics"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
@@ -52,12 +51,12 @@ func serveMetrics(ctx context.Context, flag, address string, handler http.Handle
 
 // workerMetrics serves the figures of a worker, and of the janitor inside if there
 // is one.
-func workerMetrics(w *worker.Worker, runs *metrics.Runs, j *janitor.Janitor) http.Handler {
+func workerMetrics(w *worker.Worker, runs *metrics.Runs) http.Handler {
 	problems := func() []string { return w.Health().Problems() }
-	if j == nil {
-		return metrics.Handler(problems, metrics.NewWorker(w), runs)
+	if j := w.Janitor(); j != nil {
+		return metrics.Handler(problems, metrics.NewWorker(w), runs, metrics.NewJanitor(j))
 	}
-	return metrics.Handler(problems, metrics.NewWorker(w), runs, metrics.NewJanitor(j))
+	return metrics.Handler(problems, metrics.NewWorker(w), runs)
 }
 
 func newMetricsCommand(a *app) *cobra.Command {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -163,6 +161,12 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	}
+	if f.janitorMode == janitorOff {
+		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running, and scheduled jobs and those that wait for others do not start")
+		workerConfig.NoJanitor = true
+	} else {
+		workerConfig.Janitor = f.janitor.config(cmd.Flags(), f.janitorMode, log)
+	}
 	runs := metrics.NewRuns()
 	if f.metricsAddr != "" {
 		workerConfig.Middleware = []worker.Middleware{runs.Middleware}
@@ -177,12 +181,6 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 			return usageError{err}
 		}
 	}
-	var j *janitor.Janitor
-	if f.janitorMode == janitorOff {
-		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running, and scheduled jobs and those that wait for others do not start")
-	} else if j, err = janitor.New(client, f.janitor.config(cmd.Flags(), f.janitorMode, log)); err != nil {
-		return usageError{err}
-	}
 	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
 		return err
 	}
@@ -190,13 +188,13 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return err
 	}
 	if f.metricsAddr != "" {
-		stop, err := serveMetrics(cmd.Context(), "--metrics-addr", f.metricsAddr, workerMetrics(w, runs, j), log)
+		stop, err := serveMetrics(cmd.Context(), "--metrics-addr", f.metricsAddr, workerMetrics(w, runs), log)
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
-	return runWithJanitor(cmd.Context(), w, j)
+	return runWithSignals(cmd.Context(), w)
 }
 
 // load reads the config file, if there is one, and takes from it what no flag says.
@@ -221,26 +219,13 @@ func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error)
 	return file, nil
 }
 
-// runWithJanitor runs a worker and beside it a janitor, if there is one, until
-// the worker has drained or one of the two cannot go on.
-func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) error {
+// runWithSignals runs a worker until it has drained or cannot go on, and obeys the signals that hurry a drain or begin one.
+func runWithSignals(ctx context.Context, w *worker.Worker) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer drainNowOnSecondSignal(ctx, w)()
 	defer drainOnSignal(w)()
-	var janitorErr error
-	var running sync.WaitGroup
-	if j != nil {
-		running.Go(func() {
-			if janitorErr = j.Run(ctx); janitorErr != nil {
-				stop()
-			}
-		})
-	}
-	err := w.Run(ctx)
-	stop()
-	running.Wait()
-	return errors.Join(err, janitorErr)
+	return w.Run(ctx)
 }
 
 // drainOnSignal makes SIGUSR1 the end of new work. The function returned

@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -80,7 +79,7 @@ func takeOrder(ctx context.Context, client *jobq.Client, cents int64) error {
 	})
 }
 
-// chargeAll runs a worker, and a janitor beside it, until all is charged.
+// chargeAll runs a worker until all is charged. The janitor inside starts the retries.
 func chargeAll(ctx context.Context, client *jobq.Client, orders int) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{queue: {Slots: 4}}, Logger: logger})
@@ -101,15 +100,10 @@ func chargeAll(ctx context.Context, client *jobq.Client, orders int) error {
 	if err != nil {
 		return err
 	}
-	j, err := janitor.New(client, &janitor.Config{Logger: logger})
-	if err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan error, 2)
+	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	go func() { ended <- j.Run(ctx) }()
 	for range orders {
 		select {
 		case <-charged:
@@ -118,7 +112,7 @@ func chargeAll(ctx context.Context, client *jobq.Client, orders int) error {
 		}
 	}
 	stop()
-	err = errors.Join(<-ended, <-ended)
+	err = <-ended
 	fmt.Printf("charged %d orders, each once\n", orders) //nolint:forbidigo // what the example shows
 	return err
 }

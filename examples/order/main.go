@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -49,12 +47,5 @@ func run(ctx context.Context, s shop) (err error) {
 	if err := worker.Handle(w, s.handle, nil); err != nil {
 		return err
 	}
-	j, err := janitor.New(client, nil)
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return j.Run(ctx) })
-	return group.Wait()
+	return w.Run(ctx)
 }

@@ -11,10 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -64,12 +62,5 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j, err := janitor.New(client, nil) // recovers jobs of dead workers, and starts scheduled ones
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Run(ctx) })
-	group.Go(func() error { return j.Run(ctx) })
-	return group.Wait()
+	return w.Run(ctx) // with a janitor, which recovers jobs of dead workers, and starts scheduled ones and retries
 }

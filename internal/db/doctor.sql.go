@@ -182,6 +182,29 @@ func (q *Queries) DoctorPaused(ctx context.Context, age pgtype.Interval) ([]Doct
 	return items, nil
 }
 
+const DoctorUnattended = `-- name: DoctorUnattended :one
+select count(*)::bigint as workers,
+    coalesce((select extract(epoch from clock_timestamp() - j.seen_at) from jobq.janitor_seen j), -1)::float8 as seconds
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - $1::interval and w.started_at < clock_timestamp() - $1::interval
+    and not exists (select from jobq.janitor_seen j
+      where j.seen_at between clock_timestamp() - $1::interval and clock_timestamp() + $1::interval)
+`
+
+type DoctorUnattendedRow struct {
+	Workers int64
+	Seconds float64
+}
+
+// DoctorUnattended counts the live workers that are older than the span, if no janitor has said within it that
+// it lives; and says for how many seconds none has, -1 for never.
+func (q *Queries) DoctorUnattended(ctx context.Context, span pgtype.Interval) (DoctorUnattendedRow, error) {
+	row := q.db.QueryRow(ctx, DoctorUnattended, span)
+	var i DoctorUnattendedRow
+	err := row.Scan(&i.Workers, &i.Seconds)
+	return i, err
+}
+
 const DoctorWaiting = `-- name: DoctorWaiting :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)

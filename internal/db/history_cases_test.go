@@ -257,6 +257,7 @@ func historyCases() []historyCase {
 		{"DoctorDefaults", db.DoctorDefaults, "", few, ""},
 		{"DoctorPaused", db.DoctorPaused, "'1 day'", few, ""},
 		{"DoctorWorkers", db.DoctorWorkers, "'1 minute'", few, ""},
+		{"DoctorUnattended", db.DoctorUnattended, "'1 minute'", few, ""},
 		{"DoctorConnections", db.DoctorConnections, "'1 minute'", few, ""},
 		{"SessionFacts", db.SessionFacts, "", few, ""},
 		{"WorkerList", db.WorkerList, "", few, ""},

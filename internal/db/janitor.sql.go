@@ -55,6 +55,24 @@ func (q *Queries) ChoresFind(ctx context.Context, names []string, silence pgtype
 	return i, err
 }
 
+const JanitorBeat = `-- name: JanitorBeat :exec
+with told as (
+  update jobq.janitor_seen j set seen_at = clock_timestamp(), janitor = $1
+    where j.seen_at not between clock_timestamp() - interval '5 seconds' and clock_timestamp()
+)
+insert into jobq.janitor_seen (seen_at, janitor)
+  select clock_timestamp(), $1 where not exists (select from jobq.janitor_seen)
+  on conflict (one) do nothing
+`
+
+// JanitorBeat says that a janitor lives, for workers without one and for the doctor. All janitors share one
+// row, so that many of them write no more than one. For example, A writes at 0 s; B, at 2 s, changes
+// nothing; A writes again at 10 s. A time in the future, from before a jump of the clock, is replaced.
+func (q *Queries) JanitorBeat(ctx context.Context, id string) error {
+	_, err := q.db.Exec(ctx, JanitorBeat, id)
+	return err
+}
+
 const JanitorLock = `-- name: JanitorLock :one
 select (not pg_is_in_recovery() and pg_try_advisory_lock($1::integer, $2::integer))::boolean as locked
 `
@@ -87,6 +105,19 @@ func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) 
 	var i JanitorLockTxRow
 	err := row.Scan(&i.Locked, &i.ShortestLeaseMs)
 	return i, err
+}
+
+const JanitorSeen = `-- name: JanitorSeen :one
+select exists (select from jobq.janitor_seen j
+  where j.seen_at between clock_timestamp() - $1::interval and clock_timestamp() + $1::interval) as seen
+`
+
+// JanitorSeen says whether a janitor has said that it lives within the span.
+func (q *Queries) JanitorSeen(ctx context.Context, span pgtype.Interval) (bool, error) {
+	row := q.db.QueryRow(ctx, JanitorSeen, span)
+	var seen bool
+	err := row.Scan(&seen)
+	return seen, err
 }
 
 const JanitorTurn = `-- name: JanitorTurn :one

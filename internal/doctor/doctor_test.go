@@ -113,6 +113,7 @@ type fault struct {
 
 const (
 	liveWorker = `insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w%d', 1, 'h', '%s', '{"%s": 5}', '{%s}');`
+	oldWorker  = `insert into jobq.worker (id, pid, hostname, version, queues, kinds, started_at) values ('w', 1, 'h', 'v', '{"q": 5}', '{k}', now() - interval '10 minutes');`
 	oldJob     = `insert into jobq.pending (kind, queue, run_at, created_at) values ('%s', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
 	oldOfKey   = `insert into jobq.pending (kind, queue, partition_key, run_at, created_at) values ('%s', 'q', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
 	freshOfKey = `insert into jobq.pending (kind, queue, partition_key) select 'k', 'q', 'a' from generate_series(1, 300);`
@@ -150,6 +151,8 @@ func faults() []fault {
 		{"janitor", doctor.Critical, "lease of a dead worker", `insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
 			values (jobq.lease_id_next(), now() - interval '1 hour', now() - interval '20 minutes', 'dead', 'q', '{1}')`, nil},
 		{"janitor", doctor.Warning, "summed up", "insert into jobq.stat_delta values (now() - interval '20 minutes', 0, 0, 1, 0, 0, 0, 0, 'q', 'k')", nil},
+		{"janitor", doctor.Critical, "no janitor has ever run, and live workers have none inside: 1. run a janitor: `jobq janitor`", oldWorker, nil},
+		{"janitor", doctor.Critical, "no janitor has run for 10m", oldWorker + "insert into jobq.janitor_seen (seen_at, janitor) values (now() - interval '10 minutes', 'j')", nil},
 		{"janitor-errors", doctor.Warning, "disk full", "insert into jobq.event (type, source, message) values ('error', 'j', 'disk full')", nil},
 		{"queues", doctor.Critical, "queue lonely has 1 available jobs", fmt.Sprintf(oldJob, "k", "lonely"), nil},
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},

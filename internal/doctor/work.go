@@ -20,9 +20,11 @@ const (
 	lookBack = time.Hour
 )
 
-// checkJanitor goes by the work and not by who does it: several may, and behind a
-// pooler none of them holds a lock.
+// checkJanitor goes by the work, and by what janitors say: behind a pooler none of them holds a lock.
 func checkJanitor(ctx context.Context, p *patient) (findings []Finding, err error) {
+	if findings, err = checkUnattended(ctx, p); err != nil {
+		return nil, err
+	}
 	late, err := p.queries.DoctorOverdue(ctx, lookDeltas)
 	if err != nil {
 		return nil, err
@@ -45,6 +47,22 @@ func checkJanitor(ctx context.Context, p *patient) (findings []Finding, err erro
 		}
 	}
 	return findings, nil
+}
+
+// checkUnattended finds workers that have run for a while without a janitor anywhere. Its work need not be late yet.
+func checkUnattended(ctx context.Context, p *patient) ([]Finding, error) {
+	row, err := p.queries.DoctorUnattended(ctx, db.Interval(workerSilence))
+	if err != nil || row.Workers == 0 {
+		return nil, err
+	}
+	since := "has ever run"
+	if row.Seconds >= 0 {
+		since = fmt.Sprintf("has run for %s", seconds(row.Seconds))
+	}
+	return []Finding{{
+		Severity: Critical, Problem: fmt.Sprintf("no janitor %s, and live workers have none inside: %d", since, row.Workers),
+		Advice: "run a janitor: `jobq janitor`, or workers without --janitor=off and Config.NoJanitor. Until then retries and scheduled jobs do not start, and jobs of dead workers stay running",
+	}}, nil
 }
 
 func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {

@@ -568,6 +568,14 @@ create table jobq.worker (
   constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 ) with (fillfactor = 50);
 
+-- One row at most: when a janitor last said that it lives. A session lock cannot tell, since
+-- janitors behind a pooler hold none.
+create table jobq.janitor_seen (
+  one     boolean     not null default true primary key check (one),
+  seen_at timestamptz not null,
+  janitor text        not null -- the id of the one that said so
+) with (fillfactor = 50);
+
 -- What janitors and starting workers saw and did, for people: see docs/guarantees.md.
 create table jobq.event (
   id      bigint      not null generated always as identity primary key,

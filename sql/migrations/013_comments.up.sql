@@ -186,6 +186,10 @@ comment on column jobq.key_weight.queue is 'The queue.';
 comment on column jobq.key_weight.key is 'The partition key.';
 comment on column jobq.key_weight.weight is 'How many of its jobs start where one of a key without a weight does.';
 
+comment on table jobq.janitor_seen is 'When a janitor last said that it lives: one row, or none before the first time.';
+comment on column jobq.janitor_seen.one is 'Keeps it at one row.';
+comment on column jobq.janitor_seen.seen_at is 'When that was: every 10 seconds while at least one janitor runs.';
+comment on column jobq.janitor_seen.janitor is 'The name of the janitor that said so.';
 comment on table jobq.worker is 'Processes that run jobs: a row for each, while it lives and for a while after.';
 comment on column jobq.worker.id is 'Its name, which leases have as their owner.';
 comment on column jobq.worker.started_at is 'When it began.';

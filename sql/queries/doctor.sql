@@ -121,6 +121,16 @@ select w.version, count(*)::bigint as workers
   group by w.version
   order by w.version;
 
+-- DoctorUnattended counts the live workers that are older than the span, if no janitor has said within it that
+-- it lives; and says for how many seconds none has, -1 for never.
+-- name: DoctorUnattended :one
+select count(*)::bigint as workers,
+    coalesce((select extract(epoch from clock_timestamp() - j.seen_at) from jobq.janitor_seen j), -1)::float8 as seconds
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - sqlc.arg(span)::interval and w.started_at < clock_timestamp() - sqlc.arg(span)::interval
+    and not exists (select from jobq.janitor_seen j
+      where j.seen_at between clock_timestamp() - sqlc.arg(span)::interval and clock_timestamp() + sqlc.arg(span)::interval);
+
 -- DoctorConnections counts the live workers that have told how many connections they may open, and
 -- sums up these connections.
 -- name: DoctorConnections :one

@@ -20,6 +20,23 @@ select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::i
     set_config('lock_timeout', sqlc.arg(lock_ms)::text, true)::text as lock_timeout,
     set_config('idle_in_transaction_session_timeout', sqlc.arg(idle_ms)::text, true)::text as idle_timeout;
 
+-- JanitorBeat says that a janitor lives, for workers without one and for the doctor. All janitors share one
+-- row, so that many of them write no more than one. For example, A writes at 0 s; B, at 2 s, changes
+-- nothing; A writes again at 10 s. A time in the future, from before a jump of the clock, is replaced.
+-- name: JanitorBeat :exec
+with told as (
+  update jobq.janitor_seen j set seen_at = clock_timestamp(), janitor = sqlc.arg(id)
+    where j.seen_at not between clock_timestamp() - interval '5 seconds' and clock_timestamp()
+)
+insert into jobq.janitor_seen (seen_at, janitor)
+  select clock_timestamp(), sqlc.arg(id) where not exists (select from jobq.janitor_seen)
+  on conflict (one) do nothing;
+
+-- JanitorSeen says whether a janitor has said that it lives within the span.
+-- name: JanitorSeen :one
+select exists (select from jobq.janitor_seen j
+  where j.seen_at between clock_timestamp() - sqlc.arg(span)::interval and clock_timestamp() + sqlc.arg(span)::interval) as seen;
+
 -- ChoresFind says which of the chores of these names would find something to do, and how
 -- many rows the history has, as far as that is known without counting. An idle janitor asks
 -- nothing else. A chore that it does not know may find something. What it counts as

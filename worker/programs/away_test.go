@@ -89,7 +89,7 @@ func TestHTTPRestart(t *testing.T) {
 	client := newClient(t)
 	server := newRestartable(t)
 	var log lines
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://" + server.address}, nil))
@@ -145,7 +145,7 @@ func TestHTTPUnreachable(t *testing.T) {
 		}
 	}))
 	t.Cleanup(cut.Close)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	nobody := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -194,7 +194,7 @@ func (mute) Error() string { panic("no words") }
 func TestHTTPErrorThatPanics(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	broken := func(*http.Request) (*http.Response, error) { return nil, mute{} }
@@ -222,7 +222,7 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestProgramCannotStart(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	busy := busyProgram(t)
@@ -293,7 +293,7 @@ func TestTryTellsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := newClient(t)
-			w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Millisecond})
+			w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Millisecond})
 			require.NoError(t, err)
 			p := programs.New(w)
 			require.NoError(t, p.HandleHTTP("h", programs.HTTP{
@@ -324,7 +324,7 @@ func TestAwayIsQuiet(t *testing.T) {
 	require.NoError(t, conn.QueryRow(ctx, "select jobq.channel('head')").Scan(&channel))
 	_, err = conn.Exec(ctx, "listen "+channel)
 	require.NoError(t, err)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://127.0.0.1:1/"}, nil))

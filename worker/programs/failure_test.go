@@ -28,7 +28,7 @@ func TestTracebackKeepsItsMessage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	script := []string{"/bin/sh", "-c", `[ -n "$JOBQ_PROTOCOL" ] && read job; printf '%s' "$TRACE" >&2; exit 1`}

@@ -22,7 +22,7 @@ import (
 // startShell runs a worker whose jobs of kind "k" a shell runs.
 func startShell(t *testing.T, client *jobq.Client, script string) *running {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	command := shellCommand(script)

@@ -23,7 +23,7 @@ func startHTTP(t *testing.T, client *jobq.Client, answer http.HandlerFunc) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: server.URL + "/jobs", Header: http.Header{"Authorization": {"Bearer secret"}}}, nil))

@@ -110,7 +110,7 @@ func FuzzHandlerSays(f *testing.F) {
 	}
 	client, err := jobq.NewClient(pgtest.Pool(f), nil)
 	require.NoError(f, err)
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 16}}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 16}}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
 	p := programs.New(w)
 	server := httptest.NewServer(http.HandlerFunc(answerRaw))

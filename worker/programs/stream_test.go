@@ -95,7 +95,7 @@ func awaitInput() {
 
 func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream programs.Stream) *running {
 	t.Helper()
-	config.Logger = slog.New(slog.DiscardHandler)
+	config.Logger, config.NoJanitor = slog.New(slog.DiscardHandler), true
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
 	p := programs.New(w)
@@ -233,7 +233,7 @@ func isAlive(pid int) bool { return osexec.Command("kill", "-0", strconv.Itoa(pi
 func TestStreamCannotStart(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.ErrorContains(t, p.HandleStream("s", programs.Stream{}, nil), "empty")
@@ -246,7 +246,7 @@ func TestStreamCannotStart(t *testing.T) {
 // newStreamWorker is a worker with one slot, whose kept process is a script.
 func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.Worker {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", script}}}, nil))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/migrate"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -116,20 +114,7 @@ func (q *queue) work(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	j, err := janitor.New(q.client, &janitor.Config{Logger: q.logger})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	cleaned := make(chan error, 1)
-	go func() {
-		cleaned <- j.Run(ctx)
-		cancel() // a worker without a janitor would measure something else
-	}()
-	err = w.Run(ctx)
-	cancel()
-	return errors.Join(err, <-cleaned)
+	return w.Run(ctx)
 }
 
 // watchDepth counts the jobs that wait, until the context ends. The contract wants no more than a count; while the server is

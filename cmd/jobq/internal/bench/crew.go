@@ -41,7 +41,7 @@ func (b *bench) startCrew(ctx context.Context, handler worker.Handler[task]) (*c
 	ctx, c.end = context.WithCancel(ctx)
 	c.group, c.ctx = errgroup.WithContext(ctx)
 	for range b.Workers {
-		config := &worker.Config{Logger: b.logger, Version: "bench"}
+		config := &worker.Config{NoJanitor: true, Logger: b.logger, Version: "bench"}
 		if b.Slots > 0 {
 			config.Queues = map[string]worker.QueueConfig{queue: {Slots: b.Slots}}
 		}

@@ -117,7 +117,7 @@ func runWorker(name string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), DrainTimeout: -1})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), DrainTimeout: -1})
 	if err != nil {
 		return err
 	}
