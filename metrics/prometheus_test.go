@@ -160,8 +160,9 @@ func TestPrometheus(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	runs := metrics.NewRuns()
 	newWorker := func(queue string) *worker.Worker {
-		w, err := worker.New(client, &worker.Config{NoJanitor: true,
-			Logger: quiet, Middleware: []worker.Middleware{runs.Middleware}, Queues: map[string]worker.QueueConfig{queue: {Slots: 2}},
+		w, err := worker.New(client, &worker.Config{
+			NoJanitor: true,
+			Logger:    quiet, Middleware: []worker.Middleware{runs.Middleware}, Queues: map[string]worker.QueueConfig{queue: {Slots: 2}},
 		})
 		require.NoError(t, err)
 		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[jobtest.Greeting]) error { return nil }, nil))

@@ -63,8 +63,9 @@ func (d *traced) run(handler worker.Handler[jobtest.Greeting]) {
 
 func (d *traced) runWith(register func(w *worker.Worker)) {
 	d.Helper()
-	w, err := worker.New(d.client, &worker.Config{NoJanitor: true,
-		Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true},
+	w, err := worker.New(d.client, &worker.Config{
+		NoJanitor: true,
+		Logger:    slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true},
 		Queues:     map[string]worker.QueueConfig{"default": {}, "mail": {}},
 		Middleware: []worker.Middleware{d.traces.Run},
 	})

@@ -36,8 +36,9 @@ func TestLowPriorityDoesNotStarve(t *testing.T) {
 				enqueue(t, client, i, nil)
 			}
 			ran := make(chan struct{}, 1)
-			w, err := worker.New(client, &worker.Config{NoJanitor: true,
-				Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.DiscardHandler),
+			w, err := worker.New(client, &worker.Config{
+				NoJanitor: true,
+				Queues:    map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.DiscardHandler),
 			})
 			require.NoError(t, err)
 			worker.LookForAgedEvery(w, 10*time.Millisecond)
@@ -76,8 +77,9 @@ func TestStrictPriorities(t *testing.T) {
 			exec(t, client.Pool(), "update jobq.pending set run_at = run_at - $1::text::interval, created_at = created_at - $1::text::interval", test.waited)
 			together(t, client, urgent)
 			order := make(chan int, urgent+1)
-			w, err := worker.New(client, &worker.Config{NoJanitor: true,
-				Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Logger: slog.New(slog.DiscardHandler),
+			w, err := worker.New(client, &worker.Config{
+				NoJanitor: true,
+				Queues:    map[string]worker.QueueConfig{"default": {Slots: 1}}, Logger: slog.New(slog.DiscardHandler),
 			})
 			require.NoError(t, err)
 			worker.LookForAgedEvery(w, time.Millisecond)

@@ -132,8 +132,9 @@ func TestThrottledKeyStartsElsewhere(t *testing.T) {
 // startIdle runs a worker, and returns when it is told of new jobs.
 func startIdle(t *testing.T, client *jobq.Client, handler worker.Handler[task]) {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{NoJanitor: true,
-		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler),
+	w, err := worker.New(client, &worker.Config{
+		NoJanitor: true,
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))

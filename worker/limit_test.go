@@ -61,8 +61,9 @@ func runLimitChild(url string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{NoJanitor: true,
-		Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, PollInterval: 100 * time.Millisecond,
+	w, err := worker.New(client, &worker.Config{
+		NoJanitor: true,
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: 2}}, PollInterval: 100 * time.Millisecond,
 		Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

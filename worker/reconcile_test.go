@@ -93,7 +93,8 @@ func (h *host) hold(id string) {
 func (h *host) startOnce(mode worker.Reconcile) string {
 	h.Helper()
 	var log logBuffer
-	w, err := worker.New(h.client, &worker.Config{NoJanitor: true,
+	w, err := worker.New(h.client, &worker.Config{
+		NoJanitor: true,
 		Reconcile: mode, PollOnly: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(h, err)

@@ -44,9 +44,10 @@ const (
 func startParts(t *testing.T, client *jobq.Client, handler worker.Handler[task]) *running {
 	t.Helper()
 	startJanitor(t, client)
-	w, err := worker.New(client, &worker.Config{NoJanitor: true,
-		Logger: slog.New(slog.DiscardHandler),
-		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "parts": {Slots: 1}},
+	w, err := worker.New(client, &worker.Config{
+		NoJanitor: true,
+		Logger:    slog.New(slog.DiscardHandler),
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: 1}, "parts": {Slots: 1}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))

@@ -205,8 +205,9 @@ func runStepsChild(plan string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{NoJanitor: true,
-		Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: 50 * time.Millisecond,
+	w, err := worker.New(client, &worker.Config{
+		NoJanitor: true,
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: 50 * time.Millisecond,
 		PollOnly: true, Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

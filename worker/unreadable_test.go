@@ -141,8 +141,9 @@ func TestBlindWorkerLeavesJobs(t *testing.T) {
 	for i := range ids {
 		ids[i] = enqueue(t, producer, i, nil)
 	}
-	w, err := worker.New(plain, &worker.Config{NoJanitor: true,
-		Logger: slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"default": {Slots: 8}}, PollInterval: 10 * time.Millisecond,
+	w, err := worker.New(plain, &worker.Config{
+		NoJanitor: true,
+		Logger:    slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"default": {Slots: 8}}, PollInterval: 10 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/measure"
 	"github.com/jobq-dev/jobq/worker"

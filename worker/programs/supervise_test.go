@@ -32,8 +32,9 @@ func startPrograms(t *testing.T, client *jobq.Client, count int, lostTerminates 
 	folder := t.TempDir()
 	script := fmt.Sprintf(`trap "" TERM; sleep 1000 & echo $$ $! > %[1]s/$JOBQ_JOB_ID.new; mv %[1]s/$JOBQ_JOB_ID.new %[1]s/$JOBQ_JOB_ID; %[2]s wait`, folder, meanwhile)
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "default", change)))
-	w, err := worker.New(client, &worker.Config{NoJanitor: true,
-		Queues: map[string]worker.QueueConfig{"default": {Slots: count}}, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler),
+	w, err := worker.New(client, &worker.Config{
+		NoJanitor: true,
+		Queues:    map[string]worker.QueueConfig{"default": {Slots: count}}, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	p := programs.New(w)
