@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/jobtest"
 )
 
@@ -63,12 +64,21 @@ func TestSQLLimits(t *testing.T) {
 		{"tags", "array['a', null]", "tags must be at most 32, without nulls"},
 		{"tags", "array_fill('t'::text, array[32])", ""},
 		{"tags", "array[" + incompressible + "]", "tags must be at most 32, without nulls, 8 KiB in all"},
-		{"tags", "array[repeat('t', 8192)]", "8 KiB in all"},
+		{"tags", "array[repeat('t', 8193)]", "8 KiB in all"},
 		{"tags", "array[repeat('t', 8000)]", ""},
-		{"metadata", "to_jsonb(repeat('x', 65536))", "metadata must be at most 64 KiB"},
+		{"metadata", "to_jsonb(repeat('x', 65536))", "metadata must be at most 6"}, // 64 KiB, or 65536
 		{"metadata", "to_jsonb(repeat('x', 65500))", ""},
 		{"args", "to_jsonb(repeat('x', 1048576))", "args must be at most"},
 		{"args", "to_jsonb(repeat('x', 1048000))", ""},
+		{"metadata", digits(1), "metadata must be at most 65536 bytes as text"},
+		{"metadata", nested(101), "metadata must be nested at most 100 levels deep"},
+		{"metadata", nested(100), ""},
+		{"args", digits(9), "args must be at most 1048576 bytes as text"},
+		{"args", digits(5000), "args must be at most 1048576 bytes as text"},
+		{"args", digits(7), ""},
+		{"args", nested(101), "args must be nested at most 100 levels deep"},
+		{"args", nested(5000), "args must be nested at most 100 levels deep"},
+		{"args", nested(100), ""},
 	} {
 		kindColumn := "'k', "
 		if test.column == "kind" {
@@ -99,6 +109,39 @@ func TestSQLLimits(t *testing.T) {
 		}
 		jobtest.RequireNothingStored(t, client)
 	}
+}
+
+// digits are numbers of 131,072 digits each, which are stored in 10 bytes.
+func digits(count int) string {
+	return fmt.Sprintf("(select jsonb_agg('1e131071'::numeric) from generate_series(1, %d))", count)
+}
+
+// nested is a number in so many arrays.
+func nested(levels int) string {
+	return fmt.Sprintf("(repeat('[', %d) || '1' || repeat(']', %[1]d))::jsonb", levels)
+}
+
+// Nor does it matter that a value was compressed before it comes in, by a table of its own: 80 bytes can be 9,000 numbers.
+func TestCompressedJSONIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	_, err := client.Pool().Exec(ctx, "create table odd (value jsonb); insert into odd values ("+digits(200)+"), ("+nested(4000)+"), (to_jsonb(repeat('x', 3000000)))")
+	require.NoError(t, err)
+	for _, column := range []string{"args", "metadata"} {
+		for offset := range 3 {
+			from := fmt.Sprintf(" from (select value from odd offset %d limit 1) o", offset)
+			for _, statement := range []string{"select jobq.enqueue('k', " + column + " => value)" + from, "insert into jobq.pending (kind, " + column + ") select 'k', value" + from} {
+				_, err = client.Pool().Exec(ctx, statement)
+				reason, ok := db.Invalid(err)
+				require.True(t, ok, "%s: %v", statement, err)
+				require.Contains(t, reason, column+" must be ")
+			}
+		}
+	}
+	jobtest.RequireNothingStored(t, client)
+	_, err = client.Pool().Exec(ctx, "drop table odd")
+	require.NoError(t, err)
 }
 
 // A batch is all or nothing.

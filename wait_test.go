@@ -246,7 +246,7 @@ func TestEnqueueAndWait(t *testing.T) {
 	for name, want := range map[string]string{
 		"the devil": "not him",
 		"nul":       "result could not be stored: ",
-		"long":      "result could not be stored: result must be at most 1 MiB",
+		"long":      "result could not be stored: result must be at most 1048576 bytes",
 	} {
 		ended, err = client.EnqueueAndWait(ctx, jobtest.Greeting{Name: name}, &jobq.EnqueueOptions{MaxAttempts: 1})
 		require.NoError(t, err, name)

@@ -72,6 +72,7 @@ grant execute on function
 grant execute on function jobq.line_heads, jobq.key_held to jobq_worker; -- it lists queues, to compare its file with them
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.json_problem, jobq.json_problem_large, jobq.json_require to jobq_worker; -- a CHECK of run calls them
 grant execute on function jobq.wake, jobq.worker_is_waiting to jobq_worker, jobq_admin;
 grant execute on function jobq.wait_announce to jobq_worker;
 
@@ -131,7 +132,7 @@ grant insert, update, delete on jobq.schedule to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
-  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.job_problem, jobq.json_problem, jobq.json_problem_large, jobq.json_require, jobq.object_problem, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,

@@ -174,7 +174,7 @@ func TestUnstorableResult(t *testing.T) {
 	ids := []int64{enqueue(t, client, 0, options), enqueue(t, client, 1, options), enqueue(t, client, 2, options)}
 	awaitState(t, client, ids[0], jobq.StateCompleted)
 	require.Contains(t, awaitState(t, client, ids[1], jobq.StateFailed).LastError, "NUL")
-	require.Contains(t, awaitState(t, client, ids[2], jobq.StateFailed).LastError, "result must be at most 1 MiB")
+	require.Contains(t, awaitState(t, client, ids[2], jobq.StateFailed).LastError, "result must be at most 1048576 bytes")
 }
 
 // Args that do not fit the handler's type are a failed attempt.

@@ -314,8 +314,8 @@ func TestOwnCallLimits(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 1)
 	for call, want := range map[string]string{
-		"jobq.complete($1, $2, to_jsonb(repeat('x', 1100000)))":  "result must be at most 1 MiB",
-		"jobq.checkpoint($1, $2, to_jsonb(repeat('x', 100000)))": "checkpoint must be at most 96 KiB",
+		"jobq.complete($1, $2, to_jsonb(repeat('x', 1100000)))":  "result must be at most 1048576 bytes",
+		"jobq.checkpoint($1, $2, to_jsonb(repeat('x', 100000)))": "checkpoint must be at most 98304 bytes",
 
 		"jobq.fail($1, $2, 'e', '-1 s')":                                     "delay must be 0 to 10 years",
 		"jobq.fail($1, $2, 'e', '11 years')":                                 "delay must be 0 to 10 years",

@@ -238,7 +238,7 @@ func TestRunLimits(t *testing.T) {
 		return err
 	}
 	large := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Result: large}}}), "result must be at most 1 MiB")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Result: large}}}), "result must be at most 1048576 bytes")
 	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Result: json.RawMessage(`"\u0000"`)}}}), "NUL")
 	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Output: strings.Repeat("x", 64<<10+1)}}}), "output must be at most 64 KiB")
 	refused(exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: strings.Repeat("x", 64<<10+1), Started: true}}}), "error must be at most 64 KiB")
@@ -252,7 +252,7 @@ func TestRunLimits(t *testing.T) {
 	refused(progress(1, strings.Repeat("s", 129), ""), "progress_stage must be at most 128")
 	refused(progress(1, "", strings.Repeat("m", 1025)), "progress_message must be at most 1024")
 	_, err := q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{Checkpoint: large, ID: job.ID, Token: job.Token, Owner: "a", ClaimedAt: db.Timestamp(job.ClaimedAt)})
-	refused(err, "checkpoint must be at most 1 MiB")
+	refused(err, "checkpoint must be at most 1048576 bytes")
 
 	// Of the longest error, last_error has the beginning and the end, in whole
 	// characters.

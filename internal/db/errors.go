@@ -76,6 +76,7 @@ var badValueCodes = []string{
 	codeCheck,
 	codeLimitExceeded,
 	codeStatementTooDeep,
+	CodeInvalid,
 }
 
 func code(err error) string {
@@ -228,6 +229,10 @@ func Invalid(err error) (reason string, ok bool) {
 		return "text must be valid UTF-8 without NUL bytes", true
 	case codeStatementTooDeep:
 		return "JSON is nested too deeply for PostgreSQL", true
+	case codeLimitExceeded:
+		if !IsTransient(err) {
+			return "a value is too long for PostgreSQL as text: " + pgErr.Message, true
+		}
 	case codeNumericOutOfRange, codeTimeOutOfRange, codeSpanOutOfRange:
 		return "number out of range: " + pgErr.Message, true
 	case codeInvalidText, codeInvalidParameter:

@@ -191,7 +191,7 @@ with held as materialized (
 insert into jobq.progress as p (job_id, lease_id, checkpoint)
   select h.id, h.lease_id, $1::jsonb
     from held h
-    where exists (select from extended)
+    where exists (select from extended) and jobq.json_require('checkpoint', $1::jsonb, 1048576)
   on conflict (job_id) do update
     set lease_id = excluded.lease_id, checkpoint = excluded.checkpoint,
       progressed_at = case when p.lease_id = excluded.lease_id then p.progressed_at end,

@@ -145,12 +145,12 @@ func TestStepNamesHaveOneType(t *testing.T) {
 		"jobq.step_get($1, $2, '')":                                                      "the name of a step must be 1 to 255 characters, not 0",
 		"jobq.step_get($1, $2, null)":                                                    "the name of a step must be 1 to 255 characters, not null",
 		"jobq.step_put($1, $2, repeat('x', 256))":                                        "must be 1 to 255 characters, not 256",
-		"jobq.step_put($1, $2, 'a', to_jsonb(repeat('x', 1100000)))":                     "the result of a step 'a' must be at most 1 MiB",
+		"jobq.step_put($1, $2, 'a', to_jsonb(repeat('x', 1100000)))":                     "the result of a step 'a' must be at most 1048576 bytes",
 		"jobq.step_sleep($1, $2, 's', null)":                                             "delay must not be null",
 		"jobq.step_sleep($1, $2, 's', '-1 s')":                                           "delay must be 0 to 10 years",
 		"jobq.step_wait($1, $2, 's', '11 years')":                                        "timeout must be 0 to 10 years",
 		"jobq.emit('')::text || $1::bigint || $2::text":                                  "the name of an event must be 1 to 255 characters",
-		"jobq.emit('e', to_jsonb(repeat('x', 1100000)))::text || $1::bigint || $2::text": "the payload of an event 'e' must be at most 1 MiB",
+		"jobq.emit('e', to_jsonb(repeat('x', 1100000)))::text || $1::bigint || $2::text": "the payload of an event 'e' must be at most 1048576 bytes",
 	} {
 		require.ErrorContains(t, s.refusal("select "+call, s.job.ID, runToken(s.job)), want, call)
 	}

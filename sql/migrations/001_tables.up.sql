@@ -21,6 +21,79 @@ create function jobq.args_bytes_max() returns integer
   language sql stable parallel safe
   return 1048576;
 
+-- json_problem says in words why a JSON value may not come in: it is too long as PostgreSQL stores it or as text, or nested too
+-- deeply. Null means that it may. Both lengths count, since 10 bytes that are stored can be 131,072 as text:
+--
+--   1e131071    10 bytes as stored, 131,072 as text. 50,000 of them: 700 kB and 6.5 GB, which no statement can read
+--
+-- What is stored in few bytes, and not compressed, is never too long for the server to make its text. For anything else,
+-- json_problem_large looks first.
+create function jobq.json_problem(name text, value jsonb, bytes_max integer) returns text
+  language plpgsql stable strict
+  as $$
+declare
+  stored integer := pg_catalog.pg_column_size(value);
+  bytes integer;
+begin
+  if stored > bytes_max then
+    return pg_catalog.format('%s must be at most %s bytes as stored, not %s', name, bytes_max, stored);
+  end if;
+  if stored > 8192 or pg_catalog.pg_column_compression(value) is not null then
+    return jobq.json_problem_large(name, value, bytes_max);
+  end if;
+  if stored > 800 and pg_catalog.jsonb_path_exists(value, '$.**{101}') then -- each level takes 8 bytes or more
+    return pg_catalog.format('%s must be nested at most 100 levels deep', name);
+  end if;
+  bytes := pg_catalog.octet_length(value::text);
+  if bytes > bytes_max then
+    return pg_catalog.format('%s must be at most %s bytes as text, with all numbers written out, not %s', name, bytes_max, bytes);
+  end if;
+  return null;
+end $$;
+
+-- json_problem_large is json_problem for values of which the server may be unable to make the text. It adds up first how long the
+-- long numbers are at least, so that the text is made only of values in which this is not too much. A value that the server cannot
+-- read at all, since its page is damaged, is not this function's matter.
+create function jobq.json_problem_large(name text, value jsonb, bytes_max integer) returns text
+  language plpgsql stable strict
+  as $$
+declare
+  bytes bigint;
+begin
+  if pg_catalog.jsonb_path_exists(value, '$.**{101}') then
+    return pg_catalog.format('%s must be nested at most 100 levels deep', name);
+  end if;
+  select pg_catalog.sum(case when pg_catalog.abs(x.item::numeric) < 1e3000 then 100 when pg_catalog.abs(x.item::numeric) < 1e30000 then 3000 else 30000 end)
+    into bytes
+    from pg_catalog.jsonb_array_elements(pg_catalog.jsonb_path_query_array(value, 'strict $.** ? (@ > 1e100 || @ < -1e100)')) as x(item);
+  if bytes is null or bytes <= bytes_max then
+    bytes := pg_catalog.octet_length(value::text);
+  end if;
+  if bytes > bytes_max then
+    return pg_catalog.format('%s must be at most %s bytes as text, with all numbers written out, not %s or more', name, bytes_max, bytes);
+  end if;
+  return null;
+exception
+  when program_limit_exceeded or statement_too_complex then
+    return pg_catalog.format('%s must be at most %s bytes as text, and nested at most 100 levels deep', name, bytes_max);
+  when data_corrupted then
+    return null;
+end $$;
+
+-- json_require raises an error for what json_problem refuses, and is true for everything else. In a CHECK it tells more than the
+-- CHECK's name could.
+create function jobq.json_require(name text, value jsonb, bytes_max integer) returns boolean
+  language plpgsql stable strict
+  as $$
+declare
+  problem text := jobq.json_problem(name, value, bytes_max);
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'Keep the bulk elsewhere, and store here where it is.';
+  end if;
+  return true;
+end $$;
+
 -- Defaults that more than one table or statement needs, so that each stands in one
 -- place. The planner folds them into constants. Package jobq has the same values.
 create function jobq.max_attempts_default() returns smallint
@@ -93,11 +166,9 @@ create table jobq.pending (
   constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
   constraint "max_attempts must be 1 to 32767" check (max_attempts >= 1),
   constraint "args must not be null" check (args is not null or args_apart),
-  -- What has been claimed was accepted: a limit lowered since must not keep it from coming back.
-  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (lease_token > 0 or pg_column_size(args) <= jobq.args_bytes_max()),
-  constraint "metadata must be at most 64 KiB" check (pg_column_size(metadata) <= 65536),
+  -- The triggers pending_before_insert and pending_before_update refuse args, metadata and checkpoints.
   constraint "tags must be at most 32, without nulls, 8 KiB in all" check
-    (tags is null or (cardinality(tags) <= 32 and array_position(tags, null) is null and pg_column_size(tags) <= 8192)),
+    (tags is null or (cardinality(tags) <= 32 and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
   constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
   constraint "clear_reason must be at most 1000 characters" check (char_length(clear_reason) <= 1000),
   constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),
@@ -108,8 +179,7 @@ create table jobq.pending (
   -- Go and JSON have no other years.
   constraint "run_at must be in the years 1 to 9999" check (run_at >= '0001-01-01 00:00:00+00' and run_at < '10000-01-01 00:00:00+00'),
   constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1)),
-  constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904),
-  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576)
+  constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904)
 );
 
 -- The claim walks this one and nothing else. The jobs of a key have a line of their
@@ -218,8 +288,8 @@ create table jobq.run (
   result              jsonb,
   constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
   constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
-  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
-  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
+  -- A checkpoint comes from pending or progress, which have accepted it.
+  constraint "result must be at most 1 MiB" check (jobq.json_require('result', result, 1048576))
 ) partition by range (lease_id);
 create table jobq.run_default partition of jobq.run default;
 -- A publication for all tables refuses each update and delete of a table that has no replica identity. A table
@@ -282,7 +352,7 @@ create index attempt_default_finished_at_idx on jobq.attempt_default (finished_a
 create table jobq.payload (
   job_id bigint not null primary key,
   args   jsonb  not null,
-  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max())
+  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (jobq.json_require('args', args, jobq.args_bytes_max()))
 );
 
 -- One row per unfinished job that has a unique_key. Unique per kind. A key that is kept
@@ -677,5 +747,5 @@ create table jobq.stat (
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.age_after_default, jobq.args_bytes_max, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
+  jobq.age_after_default, jobq.args_bytes_max, jobq.json_problem, jobq.json_problem_large, jobq.json_require, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
   from public;

@@ -129,13 +129,28 @@ begin
   end if;
 end $$;
 
--- Called only for the few rows that need it: see the trigger's WHEN.
+-- pending_json_require raises for a job whose JSON is too long or nested too deeply. pending_before_insert leaves out args over
+-- 1000 bytes, which have their CHECK in payload.
+create function jobq.pending_json_require(args jsonb, metadata jsonb, checkpoint jsonb) returns void
+  language plpgsql
+  as $$
+begin
+  perform jobq.json_require('args', args, jobq.args_bytes_max()), jobq.json_require('metadata', metadata, 65536),
+    jobq.json_require('checkpoint', checkpoint, 1048576);
+end $$;
+
+-- Called only for the few rows that need it: see the trigger's WHEN. Of args that are stored in at most 100 bytes, the text
+-- cannot be too long, and in at most 800, they cannot be nested too deeply. To make the text costs less than to call this function.
 create function jobq.pending_before_insert() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   holder bigint;
+  apart boolean := pg_column_size(new.args) > 1000; -- once: it may be compressed here, and not where it is an argument
 begin
+  if new.lease_token = 0 then -- what has been claimed was accepted: a limit lowered since must not keep it from coming back
+    perform jobq.pending_json_require(case when not apart then new.args end, new.metadata, new.checkpoint);
+  end if;
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
@@ -153,7 +168,7 @@ begin
         constraint = 'unique_key_pkey', table = 'unique_key';
     end if;
   end if;
-  if pg_column_size(new.args) > 1000 then
+  if apart then
     insert into jobq.payload (job_id, args) values (new.id, new.args);
     new.args := null;
     new.args_apart := true;
@@ -162,8 +177,22 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from '' or pg_column_size(new.args) > 1000)
+  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from ''
+    or pg_column_size(new.args) > 100 and (pg_column_size(new.args) > 800 or octet_length(new.args::text) > 10000)
+    or pg_column_compression(new.args) is not null or new.metadata is not null or new.checkpoint is not null)
   execute function jobq.pending_before_insert();
+
+create function jobq.pending_before_update() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform jobq.pending_json_require(new.args, new.metadata, new.checkpoint); -- args over 1000 bytes are not here
+  return new;
+end $$;
+
+create trigger pending_before_update before update of args, metadata, checkpoint on jobq.pending
+  for each row when (new.args is distinct from old.args or new.metadata is distinct from old.metadata or new.checkpoint is distinct from old.checkpoint)
+  execute function jobq.pending_before_update();
 
 -- pending_wake wakes workers of the queues that have new available jobs: with one NOTIFY per
 -- queue and transaction at most, because PostgreSQL drops equal ones of a
@@ -277,5 +306,5 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
-  jobq.pending_before_insert, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
+  jobq.pending_json_require, jobq.pending_before_insert, jobq.pending_before_update, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

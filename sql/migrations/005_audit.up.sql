@@ -305,9 +305,11 @@ declare
   problem text := jobq.object_problem(change, names, true);
 begin
   return case
-    when problem is null then (
-      select format('change: %s must not be null', m.key) from jsonb_each(change) m
-        where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1)
+    when problem is null then coalesce(
+      (select format('change: %s must not be null', m.key) from jsonb_each(change) m
+        where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1),
+      jobq.json_problem('change: args', change -> 'args', jobq.args_bytes_max()),
+      jobq.json_problem('change: metadata', change -> 'metadata', 65536))
     when problem like 'must be %' then format('change must be a JSON object such as {"priority": 1}, not %s', coalesce(jsonb_typeof(change), 'null'))
     else 'change: ' || problem
   end;

@@ -166,8 +166,10 @@ create function jobq.schedule_problem(s jobq.schedule) returns text
       when s.overlap not in ('allow', 'skip') then format('overlap must be allow or skip, not %s', left(s.overlap, 100))
       when char_length(s.source) > 255 then format('source must be at most 255 characters, not %s', char_length(s.source))
       when jsonb_typeof(s.metadata) <> 'object' then format('metadata must be a JSON object, not %s', jsonb_typeof(s.metadata))
-      else jobq.job_problem(s.kind, s.args, s.queue, s.priority, null, s.max_attempts, null, s.timeout, s.backoff_base, s.backoff_max,
-        s.tags, s.metadata || jsonb_build_object('schedule', s.name, 'tick', '2000-01-01T00:00:00Z'), s.partition_key)
+      else coalesce(
+        jobq.job_problem(s.kind, s.args, s.queue, s.priority, null, s.max_attempts, null, s.timeout, s.backoff_base, s.backoff_max,
+          s.tags, s.metadata || jsonb_build_object('schedule', s.name, 'tick', '2000-01-01T00:00:00Z'), s.partition_key),
+        jobq.json_problem('args', s.args, jobq.args_bytes_max()), jobq.json_problem('metadata', s.metadata, 65000))
     end
   $$;
 

@@ -126,9 +126,6 @@ create function jobq.complete(job_id bigint, token text, result jsonb default nu
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
-  if pg_column_size(result) > 1048576 then
-    raise sqlstate 'JQ001' using message = format('result must be at most 1 MiB as stored, not %s bytes', pg_column_size(result));
-  end if;
   perform jobq.run_close(job_id, token, 'completed', null, null, false, result);
 end $$;
 
@@ -187,10 +184,7 @@ create function jobq.checkpoint(job_id bigint, token text, content jsonb) return
 declare
   held record;
 begin
-  if octet_length(content::text) > 98304 then
-    raise sqlstate 'JQ001' using message = format('checkpoint must be at most 96 KiB as text, not %s bytes', octet_length(content::text)),
-      hint = 'Keep the bulk elsewhere, and say in the checkpoint where.';
-  end if;
+  perform jobq.json_require('checkpoint', content, 98304);
   select * into held from jobq.run_held(checkpoint.job_id, checkpoint.token);
   update jobq.run r set checkpoint = content where r.id = checkpoint.job_id and r.lease_id = held.lease_id;
   update jobq.progress p set checkpoint = null where p.job_id = checkpoint.job_id and p.checkpoint is not null;

@@ -69,9 +69,8 @@ begin
   if name is null or char_length(name) not between 1 and 255 then
     raise sqlstate 'JQ001' using message = format('the name of %s must be 1 to 255 characters, not %s', what, coalesce(char_length(name)::text, 'null'));
   end if;
-  if pg_column_size(value) > jobq.step_bytes_max() then
-    raise sqlstate 'JQ001' using message = format('%s of %s %L must be at most 1 MiB as stored, not %s bytes', value_name, what, left(name, 40), pg_column_size(value)),
-      hint = 'Keep the bulk elsewhere, and store here where it is.';
+  if value is not null then
+    perform jobq.json_require(format('%s of %s %L', value_name, what, left(name, 40)), value, jobq.step_bytes_max());
   end if;
 end $$;
 

@@ -532,7 +532,7 @@ begin
         array_agg(e.id) filter (where e.lease_id is not null) as over_ids, array_agg(e.lease_id) filter (where e.lease_id is not null) as over_leases,
         array_agg(e.state) filter (where e.lease_id is not null) as over_states,
         min(e.id) filter (where e.gone and (e.id < 1 or e.id > coalesce(pg_sequence_last_value('jobq.job_id_seq'), 0))) as unknown,
-        sum(pg_column_size(e.result)) as bytes
+        sum(octet_length(e.result::text)) as bytes
       from ended e
   )
   select k.*, case when k.open_ids is null and k.unknown is null and coalesce(k.bytes, 0) <= jobq.awaited_bytes_max() then coalesce((

@@ -336,7 +336,7 @@ begin
       from (values
         ('enqueue', 'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.'),
         ('enqueue_many', 'Adds up to 100,000 jobs, given as an array of objects with the arguments of enqueue, all or none.'),
-        ('args_bytes_max', 'The limit on args, in bytes as stored. Replace it to change it.'),
+        ('args_bytes_max', 'The limit on args, in bytes as stored and as text. Replace it to change it.'),
         ('max_attempts_default', '25. Do not replace it.'),
         ('lease_default', '60 seconds. Do not replace it.'),
         ('age_after_default', '5 minutes. Do not replace it.'),
