@@ -74,9 +74,14 @@ func (j *Janitor) watch(ctx context.Context) {
 	pool := j.pool()
 	neglect := j.newNeglect()
 	passes := j.newPasses(pool)
+	// Until unlocked it works without the lock of the rescue, too. Otherwise it would have to be refused for as long again
+	// after each step, and the kind of work that comes last would never be done.
+	var unlocked time.Time
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
-		force := passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound
-		return j.turn(ctx, pool, stepLimits, db.LockRescue, force, work)
+		if passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound {
+			unlocked = time.Now().Add(neglectShare * neglect.bound)
+		}
+		return j.turn(ctx, pool, stepLimits, db.LockRescue, time.Now().Before(unlocked), work)
 	}
 	for rest := j.config.LeaderRetry; sleep.For(ctx, jitter(rest)) == nil; {
 		began := time.Now()

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -136,16 +135,17 @@ func (o *Operator) DeclareSchedules(ctx context.Context, d Declaration) (Declare
 type declarationStep struct{ operation, schedule string }
 
 // declare plans and writes in one transaction. Of two declarations, the second one sees
-// what the first has done: the lock is taken before anything is read, and each statement
+// what the first has done: the turn is taken before anything is read, and each statement
 // has its own snapshot.
 func (o *Operator) declare(ctx context.Context, d *Declaration, at *declarationStep) (done Declared, err error) {
-	class, object := o.schema.AdvisoryKey(db.LockDeclare)
-	begin := fmt.Sprintf("set local idle_in_transaction_session_timeout = '1min'; select pg_advisory_xact_lock(%d, %d)", class, object)
 	err = pgx.BeginTxFunc(ctx, o.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, begin); err != nil {
+		if _, err := tx.Exec(ctx, "set local idle_in_transaction_session_timeout = '1min'"); err != nil {
 			return err
 		}
 		queries := o.schema.Queries(tx)
+		if err := queries.ScheduleTurn(ctx); err != nil {
+			return err
+		}
 		plan, err := planDeclaration(ctx, queries, d)
 		if err != nil {
 			return err

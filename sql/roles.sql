@@ -55,9 +55,8 @@ grant select on
   jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
-grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
-grant delete on jobq.digest to jobq_viewer, jobq_admin;
-grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.channel to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.watch, jobq.watch_end to jobq_viewer, jobq_admin;
 grant execute on function jobq.queue_known, jobq.export_first, jobq.retention_span to jobq_viewer, jobq_admin;
 -- Who waits for a job to end reads how it did, and says that it waits.
 grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end to jobq_viewer, jobq_worker, jobq_admin;
@@ -80,14 +79,14 @@ grant execute on function jobq.wait_announce to jobq_worker;
 -- changes no settings and leaves no trace of people: neither audit nor pause.
 grant select, insert, update, delete on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
-  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest, jobq.dependency, jobq.dependency_look
+  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.dependency, jobq.dependency_look
   to jobq_worker;
-grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.setting, jobq.watcher, jobq.job, jobq.stats to jobq_worker;
 grant select, insert, update on jobq.janitor_seen to jobq_worker;
 grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.key_group to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
-grant execute on function jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune to jobq_worker;
+grant execute on function jobq.turn_take, jobq.turn_share, jobq.turn_holder, jobq.turn_forget, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune to jobq_worker;
 grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
@@ -137,7 +136,7 @@ grant execute on function
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
   jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put, jobq.schedule_lock, jobq.schedule_undo,
-  jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
+  jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run, jobq.schedule_turn
   to jobq_admin;
 
 commit;

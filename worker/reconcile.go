@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // Reconcile says whose jobs a worker recovers when it starts, before its first claim. So after
@@ -39,6 +41,7 @@ const (
 	// lock of a process that is proven dead; presencePoll is the pause between two looks.
 	presencePatience = 2 * time.Second
 	presencePoll     = 20 * time.Millisecond
+	presenceTries    = 10 // of a worker to take its own
 	// workerSilence is how long a worker that holds no presence lock counts as
 	// present after its last heartbeat.
 	workerSilence = 3 * beatEvery
@@ -47,14 +50,37 @@ const (
 // errPresent keeps ReconcileAll from taking a live worker's jobs.
 var errPresent = errors.New("another worker is present; stop it, or use reconcile mode \"host\"")
 
-// takePresence takes this worker's presence lock. The session holds it until it ends.
+// takePresence takes this worker's presence lock. The session holds it until it ends. Another worker that starts may hold
+// it for an instant, to see whether it is free. Any login can keep it, too. Then this worker counts as present by its
+// heartbeats alone.
 func (w *Worker) takePresence(ctx context.Context, conn *pgx.Conn) error {
 	class, object := w.schema.PresenceKey(w.id)
-	if err := w.schema.Queries(conn).PresenceTake(ctx, class, object); err != nil {
-		return fmt.Errorf("presence lock: %w", err)
+	queries := w.schema.Queries(conn)
+	for range presenceTries {
+		taken, err := queries.PresenceTake(ctx, class, object)
+		if err != nil {
+			return fmt.Errorf("presence lock: %w", err)
+		}
+		if taken {
+			w.present.Store(true)
+			return nil
+		}
+		if err := sleep.For(ctx, presencePoll); err != nil {
+			return err
+		}
 	}
-	w.present.Store(true)
+	w.log.Warn("another session has this worker's presence lock: the worker goes on without it", w.presenceHolder(ctx, w.id)...)
 	return nil
+}
+
+// presenceHolder describes the session that has a worker's presence lock, for the log.
+func (w *Worker) presenceHolder(ctx context.Context, workerID string) []any {
+	class, object := w.schema.PresenceKey(workerID)
+	holder, err := w.queries.LockHolder(ctx, int64(class), int64(object))
+	if err != nil {
+		return []any{"holder", "unknown"} // gone meanwhile
+	}
+	return []any{"holder_pid", holder.Pid.Int32, "holder_application", holder.Application, "holder_address", holder.Address}
 }
 
 // reconcile recovers the jobs of dead workers, as Config.Reconcile says.
@@ -163,7 +189,11 @@ func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		if !free || (other.Fresh && !other.Present) {
-			return nil, fmt.Errorf("reconcile all: worker %s: %w", other.ID, errPresent)
+			holder := "it has sent a heartbeat"
+			if !free { // any login can hold the lock
+				holder = strings.Trim(fmt.Sprint(w.presenceHolder(ctx, other.ID)), "[]")
+			}
+			return nil, fmt.Errorf("reconcile all: worker %s: %w (%s)", other.ID, errPresent, holder)
 		}
 	}
 	var owners []string

@@ -3,10 +3,12 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	osexec "os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,7 +87,9 @@ func (h *host) hold(id string) {
 	require.NoError(h, err)
 	h.Cleanup(conn.Release)
 	class, object := schema.PresenceKey(id)
-	require.NoError(h, schema.Queries(conn).PresenceTake(context.Background(), class, object))
+	taken, err := schema.Queries(conn).PresenceTake(context.Background(), class, object)
+	require.NoError(h, err)
+	require.True(h, taken)
 }
 
 // startOnce runs a worker that has nothing to do until it has started, and
@@ -257,6 +261,30 @@ func TestPresence(t *testing.T) {
 	require.Eventually(t, func() bool { return !free() }, patience, time.Millisecond)
 	require.NoError(t, w.drain())
 	require.Eventually(t, free, patience, time.Millisecond)
+}
+
+// A worker whose presence lock a stranger keeps works all the same, and says who has it.
+func TestPresenceLockOfAStranger(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	schema, err := db.NewSchema(client.Schema())
+	require.NoError(t, err)
+	var log logBuffer
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
+	class, object := schema.PresenceKey(w.ID())
+	exec(t, client.Pool(), fmt.Sprintf("do 'begin perform pg_advisory_lock(%d, %d); end'", class, object)) // of a session that stays in the pool
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "has this worker's presence lock") }, patience, time.Millisecond)
+	require.Contains(t, log.String(), "holder_pid=")
+	require.False(t, worker.IsPresent(w))
+	cancel()
+	require.NoError(t, <-ended)
+	client.Pool().Reset()
 }
 
 // A worker that drains is present until its last job has ended: another does

@@ -53,6 +53,7 @@ func (q *queue) ready(keys int) {
 	q.Helper()
 	q.exec("select jobq.enqueue('k', partition_key => 'key ' || i % $1::integer) from generate_series(1, 3 * $1) i", keys)
 	q.takeHints()
+	q.exec("select jobq.turn_share('queue default', 1)") // the first to share a turn has it alone
 }
 
 // takeHints has all hints taken away by claims that find no job.
@@ -72,16 +73,14 @@ func TestClaimsBesideOneAnother(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.ready(400)
-	hints, err := q.pool.Acquire(ctx)
+	hints, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
-	defer hints.Release()
-	_, err = hints.Exec(ctx, q.schema.SQL("select pg_advisory_lock(hashtextextended('jobq.hints.default', 0))")) // so that the next claim does not take hints away
+	_, err = hints.Exec(ctx, q.schema.SQL("select jobq.turn_take('hints default', 0)")) // so that the next claim does not take hints away
 	require.NoError(t, err)
 	tx := q.admitBeside()
 	keys := q.lanesBeside(tx, "k")
 	require.Len(t, keys, 50)
-	_, err = hints.Exec(ctx, "select pg_advisory_unlock_all()")
-	require.NoError(t, err)
+	require.NoError(t, hints.Commit(ctx))
 	q.enqueueKeyed(keys[0], 1)
 	q.enqueueKeyed("new", 1)
 	answer := q.exchange(sharing("w", 100))
@@ -119,7 +118,7 @@ func TestNoLimitBesideClaimsThatShare(t *testing.T) {
 				close(answers)
 			}()
 			require.Eventually(t, func() bool {
-				return q.number("select count(*) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and not granted and database = (select oid from pg_database where datname = current_database())") == 1
+				return q.number(sessionsThatWait) == 1
 			}, patience, time.Millisecond)
 			if name == "limit of the keys" {
 				q.lanesBeside(tx, "k")

@@ -138,13 +138,16 @@ func TestClaimsOfALimitedQueueTakeTurns(t *testing.T) {
 		waited <- answer
 	}()
 	require.Eventually(t, func() bool {
-		return q.number("select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())") == 1
+		return q.number(sessionsThatWait) == 1
 	}, eventually, tick)
 	require.NoError(t, tx.Commit(ctx))
 	answer = <-waited
 	require.Len(t, answer.Claimed, 2)
 	require.Equal(t, db.Admission{Jobs: 2, Blocked: db.BlockedByLimit}, answer.Admission)
 }
+
+// sessionsThatWait counts the sessions of this database that wait for a lock.
+const sessionsThatWait = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 // A claim that comes with ends waits for one that is about to commit, as another one of its own
 // worker: it counts what that has taken, and need not ask again.
@@ -154,7 +157,7 @@ func TestClaimWithEndsWaitsForOneBeforeIt(t *testing.T) {
 	q := setUp(t)
 	q.set(`{"max_running": 100000}`)
 	waits := func() bool {
-		return q.number("select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())") == 1
+		return q.number(sessionsThatWait) == 1
 	}
 	q.exec("select jobq.enqueue('k') from generate_series(1, 10000)")
 	// It may have waited for too long before the other one commits, on a busy machine: so it has many tries.

@@ -17,8 +17,6 @@ const (
 	// LockRescue is held for each step of a janitor that does what the one with
 	// LockJanitor has left undone.
 	LockRescue LockRole = 4
-	// LockDeclare is held while an application declares its schedules.
-	LockDeclare LockRole = 5
 )
 
 // AdvisoryKey is the two-part key of an advisory lock: the class tells

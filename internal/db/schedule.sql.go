@@ -591,3 +591,13 @@ func (q *Queries) ScheduleTickPrune(ctx context.Context, after pgtype.Timestampt
 	err := row.Scan(&i.Deleted, &i.Last)
 	return i, err
 }
+
+const ScheduleTurn = `-- name: ScheduleTurn :exec
+select jobq.schedule_turn()
+`
+
+// ScheduleTurn takes turns among applications that declare their schedules (schedule_turn).
+func (q *Queries) ScheduleTurn(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, ScheduleTurn)
+	return err
+}

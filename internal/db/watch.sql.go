@@ -50,7 +50,7 @@ func (q *Queries) DigestSend(ctx context.Context, digest string, forget []int64)
 }
 
 const WatcherGone = `-- name: WatcherGone :exec
-delete from jobq.watcher w where w.id = $1
+select jobq.watch_end($1::text)
 `
 
 func (q *Queries) WatcherGone(ctx context.Context, id string) error {

@@ -50,15 +50,17 @@ func (q *Queries) PresenceFree(ctx context.Context, class int32, object int32) (
 	return free, err
 }
 
-const PresenceTake = `-- name: PresenceTake :exec
-select pg_advisory_lock_shared($1::integer, $2::integer)
+const PresenceTake = `-- name: PresenceTake :one
+select pg_try_advisory_lock_shared($1::integer, $2::integer)::boolean as taken
 `
 
-// PresenceTake says that a worker is there for as long as the session lives.
+// PresenceTake says that a worker is there for as long as the session lives, unless another session keeps it from that.
 // Shared, so that a new session of the same worker need not wait for the old one to end.
-func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) error {
-	_, err := q.db.Exec(ctx, PresenceTake, class, object)
-	return err
+func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) (bool, error) {
+	row := q.db.QueryRow(ctx, PresenceTake, class, object)
+	var taken bool
+	err := row.Scan(&taken)
+	return taken, err
 }
 
 const WorkerBeat = `-- name: WorkerBeat :many
@@ -82,7 +84,8 @@ select n.name::text as queue,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval
         and w.queues -> n.name is not null and w.kinds && $2::text[]) as idle_workers,
-    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x
+      where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from
   from unnest($4::text[]) as n(name)

@@ -564,6 +564,17 @@ create table jobq.lane_hint (
   constraint lane_hint_pkey primary key (queue, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+-- Turns (turn_take): a session has one while it has locked the rows of its name. These are locks on rows of our own, and not
+-- advisory locks, because any login may take an advisory lock. No role has rights in this table. A claim that shares a queue's
+-- turn locks one of the other parts, which are numbered from 1. The table is unlogged: the locks end with their sessions, a
+-- row that is missing is added, and a lock writes no WAL.
+create unlogged table jobq.turn (
+  name  text     not null,
+  part  smallint not null,
+  parts smallint not null default 0, -- how many others there are; only part 0 says so
+  constraint turn_pkey primary key (name, part)
+);
+
 -- The partition keys that are paused. A table of its own, since a pause outlives the key's jobs, and its lane.
 create table jobq.paused_key (
   queue        text        not null,

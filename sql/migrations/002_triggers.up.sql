@@ -20,6 +20,94 @@ create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
 
+-- turn_take takes a turn until the transaction ends, and says whether it was to be had. It waits for each of its rows for
+-- wait_ms at most. Who waits first is first: other sessions cannot overtake.
+create function jobq.turn_take(of_turn text, wait_ms integer) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  others integer;
+  got bigint;
+begin
+  select t.parts into others from jobq.turn t where t.name = of_turn and t.part = 0 for no key update skip locked;
+  if not found and wait_ms = 0 and exists (select from jobq.turn t where t.name = of_turn and t.part = 0) then
+    return false;
+  elsif not found then
+    return jobq.turn_wait(of_turn, 0, greatest(wait_ms, 1));
+  elsif others > 0 then
+    select count(*) into got
+      from (select from jobq.turn t where t.name = of_turn and t.part > 0 order by t.part for no key update skip locked) p;
+    if got < others then
+      return jobq.turn_wait(of_turn, 0, wait_ms);
+    end if;
+  end if;
+  return true;
+end $$;
+
+-- turn_share takes a turn together with others that share it. Each of them locks a part of its own, and so has to wait
+-- where all parts are locked. A turn that nobody has shared so far has no parts: it is taken alone once, to add them.
+create function jobq.turn_share(of_turn text, wait_ms integer) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform from jobq.turn t where t.name = of_turn and t.part > 0 limit 1 for no key update skip locked;
+  if found then
+    return true;
+  elsif exists (select from jobq.turn t where t.name = of_turn and t.part > 0) then
+    return jobq.turn_wait(of_turn, 1 + pg_backend_pid() % 8, wait_ms);
+  elsif not jobq.turn_take(of_turn, wait_ms) then
+    return false;
+  end if;
+  insert into jobq.turn (name, part) select of_turn, g from generate_series(1, 8) g on conflict do nothing;
+  update jobq.turn t set parts = 8 where t.name = of_turn and t.part = 0;
+  return true;
+end $$;
+
+-- turn_wait waits for one part of a turn, or with part 0 for all. It adds the row where there is none, or no more.
+create function jobq.turn_wait(of_turn text, of_part integer, wait_ms integer) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+  as $$
+begin
+  perform set_config('lock_timeout', wait_ms || 'ms', true);
+  loop
+    perform from jobq.turn t where t.name = of_turn and t.part = of_part for no key update;
+    exit when found;
+    if of_part > 0 then
+      return false; -- turn_forget was faster
+    end if;
+    insert into jobq.turn (name, part) values (of_turn, of_part) on conflict do nothing;
+  end loop;
+  if of_part = 0 then -- a statement of its own, which sees the parts that were added meanwhile
+    perform from jobq.turn t where t.name = of_turn and t.part > 0 order by t.part for no key update;
+  end if;
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
+-- turn_forget deletes the rows of a turn that is not needed any more.
+create function jobq.turn_forget(of_turn text) returns void
+  language sql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+  as $$ delete from jobq.turn t where t.name = of_turn $$;
+
+-- turn_holder is the session that has a turn, as why_session says; null if none has. An unlogged table cannot be read on
+-- a standby.
+create function jobq.turn_holder(of_turn text) returns jsonb
+  language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  locker xid;
+  holder jsonb;
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  for locker in select t.xmax from jobq.turn t where t.name = of_turn and t.xmax <> '0'::xid order by t.part loop
+    holder := coalesce(holder, jobq.why_row_locked(locker, 'jobq.turn'::regclass));
+  end loop;
+  return holder;
+end $$;
+
 -- wake tells workers that a queue has available jobs (work), or that it has some at places where workers have already looked
 -- (head). The payload has the transaction's id, which tells notifications apart: a worker that has claimed after one, and left
 -- nothing, says so to the others (worker/internal/waking).
@@ -43,11 +131,12 @@ begin
   return coalesce(pg_sequence_last_value(jobq.waiting_group(of_queue)) >= extract(epoch from clock_timestamp()), false);
 end $$;
 
--- wait_announce announces, for so many seconds from now, that a worker waits for jobs of a queue: inserts then notify. It returns
--- whether none waited before. In that case an insert that has already looked, and has not committed yet, does not notify. Workers
--- take turns, since a shorter announcement could take the place of a longer one otherwise; a fleet of idle workers mostly finds that
--- another one holds as long, and needs no turn. The commit does not wait for the disk: if the server crashes, the worker loses its
--- connections, and announces anew.
+-- wait_announce announces, for so many seconds from now, an hour at most, that a worker waits for jobs of a queue: inserts then
+-- notify. It returns whether none waited before. In that case an insert that has already looked, and has not committed yet, does
+-- not notify. Workers take turns, since a shorter announcement could take the place of a longer one otherwise; a fleet of idle
+-- workers mostly finds that another one holds as long, and needs no turn. Who does not get the turn within a second announces
+-- without it: the other worker then has to poll, at worst. The commit does not wait for the disk: if the server crashes, the
+-- worker loses its connections, and announces anew.
 create function jobq.wait_announce(of_queue text, seconds bigint) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -56,11 +145,11 @@ declare
   until bigint;
   before bigint;
 begin
-  until := ceil(extract(epoch from clock_timestamp()))::bigint + seconds;
+  until := ceil(extract(epoch from clock_timestamp()))::bigint + least(greatest(seconds, 0), 3600);
   if pg_sequence_last_value(group_seq) >= until and pg_sequence_last_value('jobq.waiting_seq') >= until then
     return false;
   end if;
-  perform pg_advisory_xact_lock(hashtextextended('jobq.announce ', 0));
+  perform jobq.turn_take('announce', 1000);
   perform set_config('synchronous_commit', 'off', true);
   before := coalesce(pg_sequence_last_value(group_seq), 0);
   perform setval(group_seq, greatest(before, until));
@@ -305,6 +394,6 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.channel, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
+  jobq.channel, jobq.turn_take, jobq.turn_share, jobq.turn_wait, jobq.turn_forget, jobq.turn_holder, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
   jobq.pending_json_require, jobq.pending_before_insert, jobq.pending_before_update, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -46,7 +46,6 @@ drop function jobq.lane_unfill(text, integer, integer);
 drop function jobq.queue_charge(text, integer);
 drop function jobq.queue_admit(text, integer, integer, boolean, boolean);
 drop function jobq.turn_shareable(text);
-drop function jobq.queue_turn(bigint, boolean);
 drop function jobq.key_throttled_until(text, text, integer, interval, integer);
 drop function jobq.throttled_until(text, integer, interval, integer);
 drop function jobq.throttle_ready_at(text, bigint, integer, timestamptz);

@@ -1749,22 +1749,6 @@ create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs i
       ) l
   $$;
 
--- queue_turn waits at most 25 ms for the turn of a queue, and says whether it has got it. A claim of a thousand jobs has the turn
--- for about that long.
-create function jobq.queue_turn(turn bigint, shared boolean) returns boolean
-  language plpgsql set lock_timeout = '25ms'
-  as $$
-begin
-  if shared then
-    perform pg_advisory_xact_lock_shared(turn);
-  else
-    perform pg_advisory_xact_lock(turn);
-  end if;
-  return true;
-exception when lock_not_available then
-  return false;
-end $$;
-
 -- turn_shareable says whether several claims of a queue may have its turn at once: 200 lanes are ready, and there is no work that
 -- needs one claim alone. Such work is a limit or a rate to keep, weights, groups, paused keys to handle, and lanes that must
 -- become ready without being taken from.
@@ -1788,7 +1772,8 @@ end $$;
 --
 -- Claims of one queue take turns: queue_admit locks the turn until the transaction ends. Ends, extensions and inserts do not need
 -- the turn, and go on. A claim that carries results is not patient: waiting would delay the storing of the results. It waits for
--- about as long as one other claim takes (queue_turn), is then told that the queue is busy, and asks again.
+-- about as long as one other claim takes, is then told that the queue is busy, and asks again. So is any claim that
+-- has waited for five seconds.
 --
 -- The count comes after the lock, in a statement of its own, so that its snapshot has all that was claimed under the lock before:
 --
@@ -1816,9 +1801,9 @@ create function jobq.queue_admit(of_queue text, jobs_max integer, slots_free int
   language plpgsql
   as $$
 declare
-  turn constant bigint := hashtextextended('jobq.' || of_queue, 0);
   shared constant boolean := sharing and jobs_max >= 100 and jobq.turn_shareable(of_queue);
-  is_ours boolean := true; -- the turn
+  turn_wait_ms constant integer := case when patient then 5000 else 25 end; -- a claim of 1,000 jobs has the turn for about 25 ms
+  is_ours boolean; -- the turn
   q record;
   room bigint; -- what the limit leaves
   step bigint;
@@ -1831,13 +1816,7 @@ begin
   wait_ms := 0;
   perform set_config('jobq_claim.running', '', true);
   perform set_config('jobq_claim.shared', shared::text, true);
-  if not patient then
-    is_ours := case when shared then pg_try_advisory_xact_lock_shared(turn) else pg_try_advisory_xact_lock(turn) end or jobq.queue_turn(turn, shared);
-  elsif shared then
-    perform pg_advisory_xact_lock_shared(turn);
-  else
-    perform pg_advisory_xact_lock(turn);
-  end if;
+  is_ours := case when shared then jobq.turn_share('queue ' || of_queue, turn_wait_ms) else jobq.turn_take('queue ' || of_queue, turn_wait_ms) end;
   select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
   if not is_ours or shared and (q.max_running is not null or q.rate_jobs is not null) then
     perform set_config('jobq_claim.admitted', '', true);
@@ -3119,7 +3098,7 @@ begin
     hints_asked := hints_max;
   end if;
   select 0 as hints, null::bigint as last_hint, '{}'::text[] as readied, '{}'::text[] as fresh into hints_taken;
-  while not shared or pg_try_advisory_xact_lock(hashtextextended('jobq.hints.' || of_queue, 0)) loop -- without a limit, until there are so many new keys that a claim can begin with them
+  while not shared or jobq.turn_take('hints ' || of_queue, 0) loop -- without a limit, until there are so many new keys that a claim can begin with them
     select e.hints, e.last_hint, e.readied, e.fresh into hints_taken from jobq.lane_hints_take(of_queue, last_hint, hints_asked, not each_key and from_turn = 0, shared) e;
     last_hint := coalesce(hints_taken.last_hint, last_hint);
     hints := hints + hints_taken.hints;
@@ -3312,7 +3291,7 @@ begin
       (select x.queue from jobq.lane x where x.queue > after_queue order by x.queue, x.key limit 1),
       (select x.queue from jobq.lane_hint x where x.queue > after_queue order by x.queue, x.id limit 1));
   end if;
-  if last_queue is null or not pg_try_advisory_xact_lock(hashtextextended('jobq.' || last_queue, 0)) then -- as queue_admit
+  if last_queue is null or not jobq.turn_take('queue ' || last_queue, 25) then -- as queue_admit
     return next;
     return;
   end if;
@@ -3378,6 +3357,9 @@ begin
           and exists (select from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day');
       delete from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day'
         and (select x.name from jobq.key_group x where x.queue = last_queue order by x.name limit 1) is null; -- else later
+      if found then
+        perform jobq.turn_forget('queue ' || last_queue), jobq.turn_forget('hints ' || last_queue);
+      end if;
       update jobq.lane l set looked_at = statement_timestamp() where l.queue = last_queue and l.key = '' and l.looked_at is null;
     else
       update jobq.lane l set looked_at = null where l.queue = last_queue and l.key = '' and l.looked_at is not null;
@@ -3568,7 +3550,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.queue_turn, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

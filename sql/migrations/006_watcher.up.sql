@@ -19,39 +19,56 @@ create unlogged table jobq.digest (
   constraint "digest must be at most 8000 bytes" check (octet_length(digest) <= 8000)
 );
 
--- tell adds a digest, deletes earlier ones of the caller, and returns the id.
+-- tell adds a digest, deletes earlier ones of the caller, and returns the id. It passes by those that a watcher's
+-- transaction is deleting.
 create function jobq.tell(digest text, forget bigint[]) returns bigint
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   told bigint;
 begin
-  delete from jobq.digest d where d.id = any(tell.forget);
+  delete from jobq.digest d
+    where d.id = any(array(select x.id from jobq.digest x where x.id = any(tell.forget) for update skip locked));
   insert into jobq.digest (digest) values (tell.digest) returning id into told;
   perform pg_notify(jobq.channel('event'), told::text);
   return told;
 end $$;
 
--- watch renews a watcher's lease. It deletes the leases that have run out, and digests older than a
--- minute, which workers that have ended leave behind. If the watcher is new, it notifies workers at
--- once, so that they read this table; otherwise they would do so with their next heartbeat.
+-- watch renews a watcher's lease, for a minute at most. It deletes the leases that have run out, and digests older
+-- than a minute, which workers that have ended leave behind. If the watcher is new, it notifies workers at once, so
+-- that they read this table; otherwise they would do so with their next heartbeat.
+--
+-- No role has rights in the two tables, because workers read one and write the other: a lock or an odd row would stop
+-- them. So watch waits for no row of others, and there are at most 1,000 watchers.
 create function jobq.watch(id text, lease interval) returns void
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
   as $$
 declare
   is_new boolean;
 begin
-  delete from jobq.watcher w where w.expires_at < clock_timestamp();
-  delete from jobq.digest d where d.told_at < statement_timestamp() - interval '1 min';
+  delete from jobq.watcher w
+    where w.id = any(array(select x.id from jobq.watcher x where x.expires_at < clock_timestamp() for update skip locked));
+  delete from jobq.digest d
+    where d.id = any(array(
+      select x.id from jobq.digest x where x.told_at < statement_timestamp() - interval '1 min' for update skip locked));
   is_new := not exists (select from jobq.watcher w where w.id = watch.id);
-  insert into jobq.watcher as w (id, expires_at) values (watch.id, clock_timestamp() + watch.lease)
+  if is_new and (select count(*) from jobq.watcher) >= 1000 then
+    raise sqlstate 'JQ001' using message = 'there are 1000 watchers, which is the most that there may be';
+  end if;
+  insert into jobq.watcher as w (id, expires_at)
+    values (watch.id, clock_timestamp() + least(greatest(watch.lease, interval '0'), interval '1 min'))
     on conflict on constraint watcher_pkey do update set expires_at = excluded.expires_at;
   if is_new then
     perform pg_notify(jobq.channel('watch'), '');
   end if;
 end $$;
 
+-- watch_end says that a watcher has gone.
+create function jobq.watch_end(id text) returns void
+  language sql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+  as $$ delete from jobq.watcher w where w.id = watch_end.id $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.watch, jobq.tell
+  jobq.watch, jobq.watch_end, jobq.tell
   from public;

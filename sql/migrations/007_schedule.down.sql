@@ -1,5 +1,6 @@
 set local lock_timeout = '5s';
 
+drop function jobq.schedule_turn();
 drop function jobq.schedule_run(text, text);
 drop function jobq.schedule_undo(text, jobq.audit);
 drop function jobq.schedule_remove(text, text, text);

@@ -432,9 +432,21 @@ begin
   return job;
 end $$;
 
+-- schedule_turn takes turns among applications that declare their schedules: until the transaction ends, for ten
+-- seconds at most.
+create function jobq.schedule_turn() returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if not jobq.turn_take('schedules', 10000) then
+    raise lock_not_available using message = 'somebody else has been declaring schedules for 10 seconds',
+      detail = coalesce(jobq.turn_holder('schedules')::text, 'Its process is not known.'), hint = 'Try again when that transaction has ended.';
+  end if;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.schedule_job, jobq.schedule_fire, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes,
   jobq.schedule_put, jobq.schedule_set, jobq.schedule_lock, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove,
-  jobq.schedule_undo, jobq.schedule_run
+  jobq.schedule_undo, jobq.schedule_run, jobq.schedule_turn
   from public;

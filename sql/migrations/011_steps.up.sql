@@ -53,6 +53,10 @@ create table jobq.emitted (
   emitted_at timestamptz not null,
   woken_to   bigint, -- not null: jobs after this one wait for it, and were not woken yet
   payload    jsonb       not null,
+  -- If emit could not keep out those that began to wait at the same time: when event_wake_rest looks for them again, and
+  -- the transaction before which all must have ended, so that it has found the last of them.
+  again_at   timestamptz,
+  again_before xid8,
   constraint emitted_pkey primary key (name),
   constraint "name must be 1 to 255 characters" check (char_length(name) between 1 and 255),
   constraint "payload must be at most 1 MiB" check (pg_column_size(payload) <= jobq.step_bytes_max())
@@ -231,14 +235,18 @@ begin
   return hashtextextended('jobq.event ' || name, 0);
 end $$;
 
--- event_lock takes the lock for one who waits, and says whether it was to be had. The
--- waiter has a connection, and its row locked, and so waits for an emitter half a second
--- at most.
-create function jobq.event_lock(name text) returns boolean
+-- event_lock takes the lock, shared or alone, and says whether it was to be had. Any login can take such a lock, and
+-- keep it. So nobody waits for it for long, and both sides are right without it: who waits for the event looks again
+-- soon (step_wait), and the janitor looks for those who began to wait at the same time (event_wake_rest).
+create function jobq.event_lock(name text, alone boolean) returns boolean
   language plpgsql set lock_timeout = '500ms'
   as $$
 begin
-  perform pg_advisory_xact_lock_shared(jobq.event_place(name));
+  if alone then
+    perform pg_advisory_xact_lock(jobq.event_place(name));
+  else
+    perform pg_advisory_xact_lock_shared(jobq.event_place(name));
+  end if;
   return true;
 exception when lock_not_available then
   return false;
@@ -260,7 +268,7 @@ begin
   perform jobq.delay_require('timeout', timeout);
   used := jobq.step_use(job_id, token, name, 'event', coalesce(timeout, interval '10 years'));
   if used.finished_at is null then
-    locked := jobq.event_lock(name);
+    locked := jobq.event_lock(name, false);
     if locked then
       select e.payload into result from jobq.emitted e where e.name = step_wait.name;
       remaining := used.wake_at - clock_timestamp();
@@ -338,23 +346,62 @@ begin
   end if;
 end $$;
 
+-- advisory_holder describes a session that has the advisory lock of a number, other than this one; null if none has.
+create function jobq.advisory_holder(place bigint) returns text
+  language sql stable
+  as $$
+    select format('process %s (role %s%s)', l.pid, coalesce(a.usename::text, 'unknown'),
+        coalesce(', application ' || nullif(a.application_name, ''), ''))
+      from pg_catalog.pg_locks l
+      left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+      where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid is distinct from pg_backend_pid()
+        and l.classid::bigint << 32 | l.objid::bigint = place
+        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+      order by l.pid
+      limit 1
+  $$;
+
+-- event_store stores an event, and says whether it is the first of its name. It waits for another transaction that emits
+-- the same event, but for wait_ms at most.
+create function jobq.event_store(event_name text, payload jsonb, locked boolean, wait_ms bigint) returns boolean
+  language plpgsql set lock_timeout = '10s'
+  as $$
+begin
+  perform set_config('lock_timeout', wait_ms::text, true);
+  insert into jobq.emitted (name, emitted_at, payload, woken_to, again_at, again_before)
+    values (event_name, clock_timestamp(), coalesce(event_store.payload, 'null'),
+      case when not locked then 0 end, case when not locked then clock_timestamp() end, case when not locked then '9223372036854775807'::xid8 end)
+    on conflict on constraint emitted_pkey do nothing;
+  return found;
+exception when lock_not_available then
+  raise lock_not_available using message = format('event %L: another transaction emits it, and has not ended for %s ms', event_name, wait_ms),
+    detail = coalesce(jobq.advisory_holder(jobq.event_place(event_name)), 'Its process is not known.'), hint = 'Try again when that transaction has ended.';
+end $$;
+
 -- emit says that an event has happened, with what it brings, and wakes the jobs that wait
 -- for it when the transaction commits. The first one of a name counts: for another it
 -- returns false, and changes nothing. If more than a thousand jobs wait, the janitor
 -- wakes the others.
+--
+-- It waits half a second for those who begin to wait for the event, and ten seconds, or the caller's lock_timeout, for
+-- another transaction that emits the same event.
 create function jobq.emit(name text, payload jsonb default null) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
+  place bigint;
+  locked boolean;
+  patience_ms constant bigint := extract(epoch from current_setting('lock_timeout')::interval) * 1000;
   last_woken bigint;
 begin
   perform jobq.step_value_require('an event', name, 'the payload', payload);
-  perform pg_advisory_xact_lock(jobq.event_place(name));
-  insert into jobq.emitted (name, emitted_at, payload)
-    values (emit.name, clock_timestamp(), coalesce(emit.payload, 'null'))
-    on conflict on constraint emitted_pkey do nothing;
-  if not found then
+  place := jobq.event_place(name);
+  locked := pg_try_advisory_xact_lock(place) or jobq.event_lock(name, true);
+  if not jobq.event_store(name, payload, locked, least(nullif(patience_ms, 0), 10000)) then
     return false;
+  elsif not locked then
+    raise warning 'event %: another session has its lock, so a job that begins to wait now is woken late', quote_literal(name)
+      using detail = coalesce(jobq.advisory_holder(place), 'Its process is not known.');
   end if;
   last_woken := jobq.event_wake(name, 0, 1000);
   if last_woken is not null then
@@ -363,20 +410,46 @@ begin
   return true;
 end $$;
 
--- event_wake_rest wakes further jobs of an event for which more waited than emit could
--- wake, and says whether there was such an event. Needs emitted_woken_idx.
+-- event_wake_rest wakes further jobs of an event for which more waited than emit could wake, and says whether there was
+-- such an event.
+--
+-- If emit had no lock (again_at), a job may have begun to wait for the event at the same time, and be committed later. So
+-- this looks from the first job on, every ten seconds, until all transactions have ended that may not have seen the event:
+--
+--   emit stores the event without the lock, and commits; transaction 50 waits for it, and has not committed
+--   a first look finds no job, and notes that transaction 52 is the next: again_before
+--   50 commits
+--   a look that begins when none before 52 is open finds the job of 50, and is the last one
+--
+-- Needs emitted_woken_idx.
 create function jobq.event_wake_rest(jobs_max integer) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   event record;
+  snapshot constant pg_snapshot := pg_current_snapshot();
 begin
-  select e.name, e.woken_to into event from jobq.emitted e
-    where e.woken_to is not null order by e.name limit 1 for update skip locked;
+  select e.name, e.woken_to, e.again_at, e.again_before into event from jobq.emitted e
+    where e.woken_to is not null and (e.again_at is null or e.woken_to > 0 or e.again_at <= clock_timestamp())
+    order by e.name limit 1 for update skip locked;
   if not found then
     return false;
   end if;
-  update jobq.emitted e set woken_to = jobq.event_wake(event.name, event.woken_to, jobs_max) where e.name = event.name;
+  if event.again_at is not null and event.woken_to = 0 then
+    if pg_snapshot_xmin(snapshot) >= event.again_before then
+      event.again_at := null; -- the last look
+    else
+      event.again_before := least(event.again_before, pg_snapshot_xmax(snapshot));
+    end if;
+  end if;
+  event.woken_to := jobq.event_wake(event.name, event.woken_to, jobs_max);
+  if event.woken_to is null and event.again_at is not null then
+    event.woken_to := 0;
+    event.again_at := clock_timestamp() + interval '10 s';
+  end if;
+  update jobq.emitted e
+    set woken_to = event.woken_to, again_at = event.again_at, again_before = case when event.again_at is not null then event.again_before end
+    where e.name = event.name;
   return true;
 end $$;
 
@@ -491,5 +564,5 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.step_bytes_max, jobq.awaited_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put, jobq.run_suspend,
-  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.why_suspended, jobq.step_prune, jobq.emitted_prune
+  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.advisory_holder, jobq.event_store, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.why_suspended, jobq.step_prune, jobq.emitted_prune
   from public;

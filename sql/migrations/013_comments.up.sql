@@ -175,6 +175,10 @@ comment on column jobq.kind.paused_at is 'Since when no job of it is claimed; nu
 comment on column jobq.kind.paused_by is 'Who paused it; jobq: a quarantine.';
 comment on column jobq.kind.pause_reason is 'And why.';
 
+comment on table jobq.turn is 'Rows that sessions lock to take turns.';
+comment on column jobq.turn.name is 'Whose turn: queue and its name, announce, or schedules.';
+comment on column jobq.turn.part is '0, or the number of a part for a claim that shares the turn.';
+comment on column jobq.turn.parts is 'How many parts there are beside part 0.';
 comment on table jobq.paused_key is 'Partition keys of queues that are paused. Change them with jobq.act_key.';
 comment on column jobq.paused_key.queue is 'The queue.';
 comment on column jobq.paused_key.key is 'The partition key.';
@@ -290,6 +294,8 @@ comment on table jobq.emitted is 'Events that were emitted: the first of each na
 comment on column jobq.emitted.name is 'The event.';
 comment on column jobq.emitted.emitted_at is 'When.';
 comment on column jobq.emitted.woken_to is 'Jobs up to this one were woken; null: all.';
+comment on column jobq.emitted.again_at is 'When the janitor looks again for jobs that began to wait while it was emitted; null: that is done.';
+comment on column jobq.emitted.again_before is 'It looks until all transactions before this one have ended.';
 comment on column jobq.emitted.payload is 'What it carries.';
 
 comment on table jobq.digest is 'What workers tell who watches: rows that live for seconds.';

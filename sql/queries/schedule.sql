@@ -132,3 +132,7 @@ select jobq.schedule_remove(sqlc.arg(name)::text, sqlc.arg(actor)::text)::bigint
 
 -- name: ScheduleRun :one
 select jobq.schedule_run(sqlc.arg(name)::text, sqlc.arg(actor)::text)::bigint as job_id;
+
+-- ScheduleTurn takes turns among applications that declare their schedules (schedule_turn).
+-- name: ScheduleTurn :exec
+select jobq.schedule_turn();

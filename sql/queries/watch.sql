@@ -3,7 +3,7 @@
 select jobq.watch(sqlc.arg(id)::text, sqlc.arg(lease)::interval);
 
 -- name: WatcherGone :exec
-delete from jobq.watcher w where w.id = sqlc.arg(id);
+select jobq.watch_end(sqlc.arg(id)::text);
 
 -- DigestSend tells watchers what a worker has done, forgets what it told before
 -- with these ids, and returns the id of what it tells.

@@ -25,7 +25,8 @@ select n.name::text as queue,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
         and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,
-    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x
+      where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
@@ -66,10 +67,10 @@ select w.id, w.hostname, w.pid, w.process_start, w.boot_id, w.pid_namespace, w.p
 -- name: LeaseOwners :many
 select distinct l.owner from jobq.lease l where l.owner <> sqlc.arg(id);
 
--- PresenceTake says that a worker is there for as long as the session lives.
+-- PresenceTake says that a worker is there for as long as the session lives, unless another session keeps it from that.
 -- Shared, so that a new session of the same worker need not wait for the old one to end.
--- name: PresenceTake :exec
-select pg_advisory_lock_shared(sqlc.arg(class)::integer, sqlc.arg(object)::integer);
+-- name: PresenceTake :one
+select pg_try_advisory_lock_shared(sqlc.arg(class)::integer, sqlc.arg(object)::integer)::boolean as taken;
 
 -- PresenceFree says whether no session holds the presence lock, by holding it
 -- for the statement's transaction.
