@@ -194,6 +194,12 @@ func (c *Client) Emit(ctx context.Context, name string, payload any) (first bool
 		return false, err
 	}
 	first, err = dberror.Retry(ctx, func() (bool, error) { return c.queries.EventEmit(ctx, name, encoded) })
+	if _, invalid := db.Invalid(err); invalid { // perhaps for the isolation level that the pool's transactions have
+		err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+			first, err = c.schema.Queries(tx).EventEmit(ctx, name, encoded)
+			return err
+		})
+	}
 	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), err)
 }
 

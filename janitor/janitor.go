@@ -63,7 +63,7 @@ const (
 	leaderRetryMin = 500 * time.Millisecond
 	// taskTimeout is the longest time of each step and each query of the janitor.
 	taskTimeout = 30 * time.Second
-	// ownConnections is the size of a pool that the janitor makes for itself: for its
+	// ownConnections is the size of the pool that the janitor makes for itself: for its
 	// passes, the watch over them, schedules, and events. Short queries share them.
 	ownConnections = 4
 	// tablesEvery is how often a janitor checks that its build still works with the tables.
@@ -159,6 +159,7 @@ type Janitor struct {
 	pooled   atomic.Bool // no janitor leads: sessions are, or may be, shared, and there is no direct connection
 	noDirect string      // the logged reason why the last direct connection failed; only Run's goroutine uses it
 	own      atomic.Pointer[pgxpool.Pool]
+	known    bool // whether sessions are shared; only Run's goroutine uses it
 
 	ticker     *ticker
 	tickLimits limits
@@ -212,11 +213,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
-	defer func() {
-		if own := j.own.Load(); own != nil {
-			own.Close()
-		}
-	}()
+	if err := j.openPool(ctx); err != nil {
+		return fmt.Errorf("janitor: %w", err)
+	}
+	defer func() { j.own.Load().Close() }()
 	besides, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -270,6 +270,10 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	if sessions == "" {
 		return err
 	}
+	if !j.known {
+		j.known = true
+		j.pool().Reset() // what is opened from now on is as the sessions need it: see Schema.Protect and Schema.Pin
+	}
 	if j.config.Mode == Leader && j.leadsDirectly() {
 		return j.leadDirectly(ctx, started, healthy)
 	}
@@ -278,8 +282,6 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	}
 	if sessions == db.SessionsOwn {
 		j.pooled.Store(false)
-	} else if err := j.usePoolOfItsOwn(ctx); err != nil {
-		return err
 	}
 	if j.elects() {
 		return j.lead(ctx, started, healthy)
@@ -295,9 +297,6 @@ func (j *Janitor) leadsDirectly() bool {
 // leadDirectly is lead on a direct connection. While that cannot be made, the janitor works in
 // mode Any, as without a direct connection, and tries again every directRetry.
 func (j *Janitor) leadDirectly(ctx context.Context, started, healthy func()) error {
-	if err := j.usePoolOfItsOwn(ctx); err != nil {
-		return err
-	}
 	j.pooled.Store(false)
 	err := j.lead(ctx, started, healthy)
 	if !errors.Is(err, errNoDirect) || ctx.Err() != nil {
@@ -323,15 +322,13 @@ func (j *Janitor) findSessions(ctx context.Context) (db.Sessions, error) {
 	return j.schema.FindSessions(ctx, j.pool())
 }
 
-// usePoolOfItsOwn makes a pool that prepares no statements, if the client's pool prepares them:
-// in shared sessions this must not be done.
-func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
-	config := j.pool().Config()
-	if j.own.Load() != nil || !db.NamesStatements(config.ConnConfig) {
-		return nil
-	}
+// openPool makes the janitor's own pool: that of an application may have other settings than its statements need. In shared
+// sessions it prepares no statements.
+func (j *Janitor) openPool(ctx context.Context) error {
+	config := j.client.Pool().Config()
 	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, ownConnections
-	db.NameNoStatements(config.ConnConfig)
+	j.schema.Protect(config)
+	j.schema.Pin(config)
 	own, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err

@@ -179,9 +179,9 @@ func TestReaderHoldsUpAChore(t *testing.T) {
 func TestChoresHaveShortLimits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	f.exec("create table seen (lock_timeout text, statement_timeout text, idle text)")
+	f.exec("create table public.seen (lock_timeout text, statement_timeout text, idle text)")
 	f.exec(`create or replace function jobq.partition_prune(parent text) returns text language plpgsql as $$ begin
-		insert into seen values (current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'));
+		insert into public.seen values (current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'));
 		return null; end $$`)
 	f.start(janitor.Config{})
 	f.eventually("select count(*) from (select distinct lock_timeout, statement_timeout, idle from seen) s where (lock_timeout, statement_timeout, idle) = ('100ms', '30s', '30s')", 1)
@@ -195,7 +195,7 @@ func TestRecoveryHasLimits(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
-			f.exec("create table seen (lock_timeout text, statement_timeout text)")
+			f.exec("create table public.seen (lock_timeout text, statement_timeout text)")
 			f.exec(`create function see() returns trigger language plpgsql as $$ begin
 				insert into public.seen values (current_setting('lock_timeout'), current_setting('statement_timeout'));
 				return null; end $$`)

@@ -30,7 +30,7 @@ const createTable = `create table if not exists jobq.jobq_migration (
 // would wait for that for ever: so they are read committed, and the caller must use
 // the simple protocol. It reads pg_settings, because transaction_timeout exists only
 // since PostgreSQL 17.
-const idleTransaction = `set transaction isolation level read committed;
+var idleTransaction = "set transaction isolation level read committed; " + db.PinLocalSQL() + `;
 select set_config(name, '0', true) from pg_catalog.pg_settings
   where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')`
 

@@ -125,6 +125,7 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	private.MinConns, private.MinIdleConns, private.MaxConns = 0, 0, 4
 	private.ConnConfig.RuntimeParams["application_name"] = "jobq-migrate"
 	db.NameNoStatements(private.ConnConfig) // each is sent once
+	db.PinPool(private)
 	if m.pool, err = pgxpool.NewWithConfig(ctx, private); err != nil {
 		return nil, err
 	}
@@ -207,6 +208,9 @@ func (m *migrator) log(message string, version int, name string) {
 // because "if not exists" wants the right to create in any case, and an Up that
 // has nothing to do needs no such right.
 func (m *migrator) prepare(ctx context.Context) error {
+	if err := m.checkEncoding(ctx); err != nil {
+		return err
+	}
 	var schemaExists, tableExists bool
 	err := m.pool.QueryRow(ctx, `
 		select exists (select from pg_catalog.pg_namespace n where n.nspname = $1),
@@ -224,6 +228,19 @@ func (m *migrator) prepare(ctx context.Context) error {
 		if _, err := m.pool.Exec(ctx, m.schema.SQL(createTable)); err != nil {
 			return fmt.Errorf("create table jobq_migration in schema %s: %w", m.schema.Name(), err)
 		}
+	}
+	return nil
+}
+
+// checkEncoding refuses a database that cannot store every text of a job. The first migration does so too, for those who
+// run it with psql.
+func (m *migrator) checkEncoding(ctx context.Context) error {
+	var encoding string
+	if err := m.pool.QueryRow(ctx, "select pg_catalog.getdatabaseencoding()::text").Scan(&encoding); err != nil {
+		return fmt.Errorf("ask for the encoding of the database: %w", err)
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("the database has the encoding %s, and jobq needs UTF8: make a database with create database NAME encoding 'UTF8' template template0", encoding)
 	}
 	return nil
 }

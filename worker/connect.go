@@ -42,6 +42,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)
+	w.schema.Pin(config)
 	w.schema.NoticeLoss(config, lossTimeout)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {

@@ -249,15 +249,14 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 }
 
 // newUnnotifiedClient is a client whose workers hear no notifications, as behind a
-// pooler, and a pool that has no such trouble. The "pooler" is a pg_notify that
-// does nothing.
+// pooler, and a pool that has no such trouble. The "pooler" is a pg_notify in the place of
+// PostgreSQL's own that does nothing.
 func newUnnotifiedClient(t *testing.T) (*jobq.Client, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.Pool(t)
-	exec(t, pool, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
-	config := pool.Config()
-	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog"
-	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+	exec(t, pool, "alter function pg_catalog.pg_notify(text, text) rename to pg_notify_away")
+	exec(t, pool, "create function pg_catalog.pg_notify(text, text) returns void language sql as 'select null::void'")
+	client, err := jobq.NewClient(pgtest.Connect(t, pool.Config().ConnString()), nil)
 	require.NoError(t, err)
 	return client, pool
 }
@@ -294,7 +293,8 @@ func TestNotificationsArriveAgain(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return worker.IsUnnotified(w.Worker) }, patience, 10*time.Millisecond)
 	exec(t, pool, "select setval('jobq.waiting_seq', 1)") // what it has announced before is over
-	exec(t, pool, "drop function public.pg_notify")
+	exec(t, pool, "drop function pg_catalog.pg_notify")
+	exec(t, pool, "alter function pg_catalog.pg_notify_away(text, text) rename to pg_notify")
 	exec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
 	require.Eventually(t, func() bool { return !worker.IsUnnotified(w.Worker) }, patience, 10*time.Millisecond)
 	enqueue(t, client, 0, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/settings"
 	"github.com/jobq-dev/jobq/operator"
 )
@@ -165,6 +166,7 @@ func (a *app) parse(url string) (*pgxpool.Config, error) {
 	if a.context.ReadOnly {
 		config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	}
+	db.PinPool(config)
 	return config, nil
 }
 

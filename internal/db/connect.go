@@ -25,7 +25,8 @@ var errUnprepared = errors.New("the pool's PrepareConn or BeforeAcquire refuses 
 // role, DialFunc the way to the server. change, if not nil, is given a copy of
 // the settings first. It is the only way in which jobq opens a connection that
 // is no pool's; the caller closes it with Close. Hooks run in the caller's
-// goroutine, where the terminal UI can recover from a panic of theirs.
+// goroutine, where the terminal UI can recover from a panic of theirs. The session
+// then has the settings that jobq needs, whatever they have set: see pins.
 func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	settings := config.ConnConfig.Copy()
 	if change != nil {
@@ -36,6 +37,7 @@ func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnC
 			return nil, err
 		}
 	}
+	pinStartup(settings)
 	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
 		return nil, err
@@ -78,6 +80,9 @@ func prepare(ctx context.Context, config *pgxpool.Config, conn *pgx.Conn) error 
 		if err := config.AfterConnect(ctx, conn); err != nil {
 			return err
 		}
+	}
+	if err := pin(ctx, conn, false); err != nil {
+		return err
 	}
 	usable, err := true, error(nil)
 	switch {

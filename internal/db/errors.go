@@ -31,8 +31,9 @@ const (
 	codeBadBinary         = "22P03"
 	codeInvalidParameter  = "22023"
 	codeInvalidText       = "22P02"
-	codeNULInText         = "22P05"
+	codeUntranslatable    = "22P05"
 	codeReadOnly          = "25006"
+	codeNotSupported      = "0A000"
 	codeNotPrepared       = "26000"
 	codeNotNull           = "23502"
 	codeUnique            = "23505"
@@ -62,7 +63,6 @@ var transientCodes = []string{
 	"57P02", // crash shutdown
 	"57P03", // starting up, or a standby not yet open
 	"57014", // cancelled, such as by statement_timeout
-	"0A000", // cached plan must not change result type: prepared anew on a fresh connection
 	codePreparedTwice,
 	codeNotPrepared,
 }
@@ -101,9 +101,10 @@ func IsTransient(err error) bool {
 				return true
 			}
 		}
-		// The queue of notifications is full: a limit exceeded as others are, but
-		// one that passes.
-		return pgErr.Code == codeLimitExceeded && pgErr.Routine == "PreCommit_Notify"
+		// A limit exceeded as others are, but one that passes: the queue of notifications is full. And what is not
+		// supported as other things are not, but is on a fresh connection: "cached plan must not change result type".
+		return pgErr.Code == codeLimitExceeded && pgErr.Routine == "PreCommit_Notify" ||
+			pgErr.Code == codeNotSupported && pgErr.Routine == "RevalidateCachedQuery"
 	}
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -223,7 +224,10 @@ func Invalid(err error) (reason string, ok bool) {
 		return pgErr.ConstraintName, true
 	case codeNotNull:
 		return pgErr.ColumnName + " must not be null", true
-	case codeNULInText:
+	case codeUntranslatable:
+		if pgErr.Routine == "report_untranslatable_char" {
+			return "the encoding of the database or of the client has no such character: " + pgErr.Message, true
+		}
 		return `JSON must not contain the NUL character (\u0000): PostgreSQL cannot store it`, true
 	case codeBadEncoding:
 		return "text must be valid UTF-8 without NUL bytes", true

@@ -9,21 +9,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // Which errors pass by themselves, and which would come back for ever.
 func TestIsTransient(t *testing.T) {
 	t.Parallel()
-	for _, code := range []string{"08006", "08P01", "25006", "40001", "40P01", "53100", "53300", "55P03", "57P01", "57P02", "57P03", "57014", "0A000"} {
+	for _, code := range []string{"08006", "08P01", "25006", "40001", "40P01", "53100", "53300", "55P03", "57P01", "57P02", "57P03", "57014"} {
 		require.True(t, db.IsTransient(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})), code)
 	}
 	for _, code := range []string{"22P05", "22003", "23505", "23514", "23502", "42P01", "42501", "54001", "55000", "28P01", "3D000"} {
 		require.False(t, db.IsTransient(&pgconn.PgError{Code: code}), code)
 	}
+	require.True(t, db.IsTransient(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}), "a plan was prepared before a column was added")
+	require.False(t, db.IsTransient(&pgconn.PgError{Code: "0A000"}))
 	require.True(t, db.IsTransient(&pgconn.PgError{Code: "54000", Routine: "PreCommit_Notify"}), "the queue of notifications is full")
 	require.False(t, db.IsTransient(&pgconn.PgError{Code: "54000", Routine: "index_form_tuple"}))
 	for _, err := range []error{
@@ -105,4 +109,33 @@ func TestBackoff(t *testing.T) {
 	cancel()
 	slow := db.Backoff{Min: time.Hour}
 	require.ErrorIs(t, slow.Wait(ctx), context.Canceled)
+}
+
+// One code of PostgreSQL's has several causes: what the server says of them is not mixed up.
+func TestOneCodeHasSeveralCauses(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	conn, err := pgtest.Pool(t).Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	fail := func(sql string) error {
+		_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		require.Error(t, err)
+		return err
+	}
+	for _, sql := range []string{"prepare cached as select * from jobq.setting", "alter table jobq.setting add added integer"} {
+		_, err := conn.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	require.True(t, db.IsTransient(fail("execute cached")))
+	require.False(t, db.IsTransient(fail("insert into jobq.stats default values")), "not supported, today and tomorrow")
+	reason, invalid := db.Invalid(fail(`select '"\u0000"'::jsonb`))
+	require.True(t, invalid)
+	require.Contains(t, reason, "NUL")
+	_, err = conn.Exec(ctx, "set client_encoding = LATIN1", pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	reason, invalid = db.Invalid(fail("select chr(8364)"))
+	require.True(t, invalid)
+	require.Contains(t, reason, "encoding")
+	require.NotContains(t, reason, "NUL")
 }

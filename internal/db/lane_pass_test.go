@@ -227,7 +227,7 @@ func TestJobOfAKeyThatIsEmptyJustThen(t *testing.T) {
 	q.exec("create sequence eaten")
 	q.exec(`create function comes() returns trigger language plpgsql as $$
 		begin
-			if nextval('eaten') = 2 then
+			if nextval('public.eaten') = 2 then
 				insert into jobq.pending (kind, partition_key) values ('k', 'a');
 			end if;
 			return null;
@@ -236,7 +236,7 @@ func TestJobOfAKeyThatIsEmptyJustThen(t *testing.T) {
 	taken, _ := q.passOf(keyed("w", 1000))
 	require.Len(t, taken, 751)
 	require.Equal(t, 2, taken["a"])
-	require.GreaterOrEqual(t, q.number("select last_value from eaten"), 3)
+	require.GreaterOrEqual(t, q.number("select last_value from public.eaten"), 3)
 }
 
 // Jobs that somebody has locked are left alone, and so is the place of their key; when they are free they are

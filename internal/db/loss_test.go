@@ -62,7 +62,7 @@ func TestServerNoticesLoss(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.TCPServer(t).URL("postgres")
 	pool := pgtest.Connect(t, url)
-	_, err := pool.Exec(ctx, "create table held as select 1 as id")
+	_, err := pool.Exec(ctx, "create table public.held as select 1 as id")
 	require.NoError(t, err)
 	count := func(conn db.DBTX, sql string) (count int) {
 		require.NoError(t, conn.QueryRow(ctx, sql).Scan(&count))
@@ -88,10 +88,10 @@ func TestServerNoticesLoss(t *testing.T) {
 	conn, err := db.Connect(ctx, config, nil)
 	require.NoError(t, err)
 	require.Equal(t, 4000, count(conn, timeouts))
-	_, err = conn.Exec(ctx, "begin; select from held for update", pgx.QueryExecModeSimpleProtocol)
+	_, err = conn.Exec(ctx, "begin; select from public.held for update", pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	isFree := func() bool {
-		return count(pool, "select count(*) from (select from held for update skip locked) free") == 1
+		return count(pool, "select count(*) from (select from public.held for update skip locked) free") == 1
 	}
 	require.False(t, isFree())
 	close(muted)

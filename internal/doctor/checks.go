@@ -29,6 +29,8 @@ func checks() []check {
 		{"privileges", false, checkPrivileges},
 		{"replica-identity", false, checkReplicaIdentity},
 		{"row-security", false, checkRowSecurity},
+		{"search-path", false, checkSearchPath},
+		{"defaults", false, checkDefaults},
 		{"autovacuum", false, checkAutovacuum},
 		{"dead-rows", false, checkDeadRows},
 		{"partitions", false, checkPartitions},

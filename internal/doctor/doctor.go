@@ -167,6 +167,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	// would be in a session that a pooler hands to this one.
 	if safe := config.Pool.Config(); db.NamesStatements(safe.ConnConfig) {
 		db.NameNoStatements(safe.ConnConfig)
+		db.PinPool(safe)
 		safe.MinConns, safe.MinIdleConns = 0, 0
 		if p.pool, err = pgxpool.NewWithConfig(ctx, safe); err != nil {
 			return nil, err
@@ -236,8 +237,8 @@ func (p *patient) inTransaction(ctx context.Context, c check) (findings []Findin
 	if c.apart {
 		return c.run(ctx, p)
 	}
-	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local search_path = pg_catalog; set local jit = off",
+	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		settings := db.PinLocalSQL() + fmt.Sprintf("; set local statement_timeout = %d; set local lock_timeout = %d",
 			statementTimeout.Milliseconds(), lockTimeout.Milliseconds())
 		if _, err := tx.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err

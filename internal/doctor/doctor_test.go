@@ -59,7 +59,7 @@ func newClinic(t *testing.T) *clinic {
 	defer func() { require.NoError(t, conn.Close(ctx)) }()
 	roles, err := os.ReadFile("../../sql/roles.sql")
 	require.NoError(t, err)
-	_, err = conn.Exec(ctx, string(roles))
+	_, err = conn.Exec(ctx, string(roles)+"; revoke create on schema public from public") // as since PostgreSQL 15
 	require.NoError(t, err)
 	_, err = conn.Exec(ctx, `select jobq.partition_add(p, (clock_timestamp() at time zone 'UTC')::date + d)
 		from unnest(array['run', 'past_lease', 'attempt']) p, generate_series(0, 3) d`)
@@ -179,6 +179,8 @@ func faults() []fault {
 		{"privileges", doctor.Critical, "jobq_worker: insert on lease", "revoke insert on jobq.lease from jobq_worker", nil},
 		{"replica-identity", doctor.Warning, "stat_delta", "alter table jobq.stat_delta replica identity nothing", nil},
 		{"replica-identity", doctor.Critical, "publication everything", "create publication everything for all tables; alter table jobq.run_default replica identity default", nil},
+		{"search-path", doctor.Note, "schema public", "grant create on schema public to public", nil},
+		{"defaults", doctor.Warning, "session_replication_role=replica is set for this database", "do $$ begin execute format('alter database %I set session_replication_role = replica', current_database()); end $$", nil},
 		{"row-security", doctor.Critical, "pending", "alter table jobq.pending enable row level security", nil},
 		{"settings", doctor.Warning, "synchronous_commit is off", "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$", nil},
 		{"connections", doctor.Warning, "connections are in use", "", func(_ *testing.T, _ string, config *doctor.Config) { config.Limits.ConnectionsShare = 1e-9 }},

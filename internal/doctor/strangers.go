@@ -50,3 +50,43 @@ func checkRowSecurity(ctx context.Context, p *patient) ([]Finding, error) {
 		Advice: "alter table TABLE disable row level security; the roles of sql/roles.sql say who may do what",
 	}}, nil
 }
+
+// checkSearchPath finds a schema public in which every role may create objects, as before PostgreSQL 15 and in databases
+// that come from there. jobq's functions and its own connections do not look there; those of applications do.
+func checkSearchPath(ctx context.Context, p *patient) ([]Finding, error) {
+	writable, err := p.names(ctx, `
+		select n.nspname::text from pg_namespace n cross join lateral aclexplode(n.nspacl) a
+		  where n.nspname = 'public' and a.grantee = 0 and a.privilege_type = 'CREATE'`)
+	if err != nil || len(writable) == 0 {
+		return nil, err
+	}
+	return []Finding{{
+		Severity: Note, Problem: "every role may create objects in the schema public: a program in whose search_path it is may call a stranger's function in the place of PostgreSQL's",
+		Advice: "revoke create on schema public from public",
+	}}, nil
+}
+
+// checkDefaults finds settings of the database or of a role that stop jobq, or the triggers on its tables. jobq's sessions have
+// changed others.
+func checkDefaults(ctx context.Context, p *patient) (findings []Finding, err error) {
+	for _, setting := range []struct{ like, problem string }{
+		{"default_transaction_read_only=on", "no job can be added, run or ended there"},
+		{"session_replication_role=replica", "triggers do not fire there: unique keys, large args, wake-ups and waits do not work"},
+	} {
+		places, err := p.names(ctx, `
+			select concat_ws(' of ', case when s.setrole <> 0 then 'role ' || s.setrole::regrole end, case when s.setdatabase <> 0 then 'this database' else 'all databases' end)
+			  from pg_db_role_setting s
+			  where s.setdatabase in (0, (select d.oid from pg_database d where d.datname = current_database())) and $1 = any(s.setconfig)
+			  order by 1`, setting.like)
+		if err != nil {
+			return findings, err
+		}
+		if len(places) > 0 {
+			findings = append(findings, Finding{
+				Severity: Warning, Problem: setting.like + " is set for " + nameSome(places) + ": " + setting.problem,
+				Advice: "alter database … reset, or alter role … reset, unless it is meant so",
+			})
+		}
+	}
+	return findings, nil
+}

@@ -26,7 +26,7 @@ func checkAutovacuum(ctx context.Context, p *patient) (findings []Finding, err e
 	tables, err := p.names(ctx, `
 		select c.relname::text from pg_class c
 		  where c.relnamespace = `+inSchema+` and c.relkind = 'r'
-		    and exists (select from pg_options_to_table(c.reloptions) o where o.option_name = 'autovacuum_enabled' and not o.option_value::boolean)
+		    and exists (select from pg_options_to_table(c.reloptions) o where case o.option_name when 'autovacuum_enabled' then not o.option_value::boolean end)
 		  order by 1 limit 100`, p.schema.Name())
 	if len(tables) > 0 {
 		findings = append(findings, Finding{

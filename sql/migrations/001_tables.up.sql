@@ -5,6 +5,14 @@
 -- whatever its name is.
 set local lock_timeout = '5s';
 
+do $$
+begin
+  if getdatabaseencoding() <> 'UTF8' then
+    raise 'the database has the encoding %, and jobq needs UTF8', getdatabaseencoding()
+      using hint = 'Make a database with: create database NAME encoding ''UTF8'' template template0';
+  end if;
+end $$;
+
 create type jobq.job_state as enum
   ('waiting', 'scheduled', 'available', 'running', 'completed', 'failed', 'cancelled');
 

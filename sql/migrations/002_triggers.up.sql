@@ -18,7 +18,7 @@ set local lock_timeout = '5s';
 -- Any role can send and hear all of these. So a payload is only a hint, and holds nothing secret but the names of queues.
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
-  as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
+  return 'jobq_' || topic || '_' || left(md5('jobq.'), 16);
 
 -- turn_take takes a turn until the transaction ends, and says whether it was to be had. It waits for each of its rows for
 -- wait_ms at most. Who waits first is first: other sessions cannot overtake.
@@ -113,15 +113,12 @@ end $$;
 -- nothing, says so to the others (worker/internal/waking).
 create function jobq.wake(topic text, queue text) returns void
   language sql
-  as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;
+  return pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue);
 
 -- waiting_group is the sequence that says until when a worker waits for jobs of a queue, and perhaps of others of its group.
 create function jobq.waiting_group(of_queue text) returns regclass
-  language plpgsql
-  as $$
-begin
+  language sql stable
   return ('jobq.waiting_' || (hashtext(of_queue) & 15) || '_seq')::regclass;
-end $$;
 
 -- worker_is_waiting says whether a worker has announced that it waits for jobs of a queue, or of another one of the same group.
 create function jobq.worker_is_waiting(of_queue text) returns boolean

@@ -89,7 +89,7 @@ create view jobq.stats as
 create function jobq.run_end(lease_id bigint, slot smallint, finished_at timestamptz)
   returns table (claimed_at timestamptz, owner text, ended_at timestamptz)
   language sql stable parallel safe rows 1
-  as $$
+  begin atomic
     select l.claimed_at, l.owner, coalesce(run_end.finished_at, l.claimed_at + nullif(l.ended_ms, -1) * interval '1 ms')
       from (select) run
       left join lateral (
@@ -98,8 +98,8 @@ create function jobq.run_end(lease_id bigint, slot smallint, finished_at timesta
         union all
         select x.claimed_at, x.owner, x.ended[run_end.slot] from jobq.past_lease x where x.id = run_end.lease_id
         limit 1
-      ) l on true
-  $$;
+      ) l on true;
+  end;
 
 -- runs_over takes runs, each with its lease, slot and job, and returns by lease the slots of those that have ended on their own
 -- row of run, or have left the table. LeaseEnd calls it, with its own snapshot. It is in plpgsql so that its query, which locks
@@ -1709,20 +1709,18 @@ create function jobq.rate_ready_at(ready_at timestamptz, was_step_us bigint, ste
 -- throttle_ready_at is until when a queue's rate is used up, at the time `at`, for a rate of this step and burst (rate_ready_at).
 create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable
-  as $$
-    select coalesce((
-      select jobq.rate_ready_at(t.ready_at, t.step_us, throttle_ready_at.step_us, throttle_ready_at.burst, throttle_ready_at.at)
-        from jobq.throttle t
-        where t.queue = of_queue
-        order by t.number desc
-        limit 1), at)
-  $$;
+  return coalesce((
+    select jobq.rate_ready_at(t.ready_at, t.step_us, throttle_ready_at.step_us, throttle_ready_at.burst, throttle_ready_at.at)
+      from jobq.throttle t
+      where t.queue = of_queue
+      order by t.number desc
+      limit 1), at);
 
 -- throttled_until is when a queue with this rate may start its next job; null if it may
 -- do so now.
 create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
   language sql stable
-  as $$
+  return (
     select nullif(greatest(jobq.throttle_ready_at(of_queue, r.step_us, r.burst, r.at) - (r.burst - 1) * r.step_us * interval '1 us', r.at), r.at)
       from (
         select jobq.rate_step_us(throttled_until.rate_jobs, throttled_until.rate_period) as step_us,
@@ -1730,13 +1728,13 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
             statement_timestamp() as at
       ) r
       where throttled_until.rate_jobs is not null
-  $$;
+  );
 
 -- key_throttled_until is when a partition key of a queue with this rate of its keys may start its next job, null when it may do so
 -- now. Needs lane_pkey only.
 create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
   language sql stable
-  as $$
+  return (
     select nullif(greatest(jobq.rate_ready_at(l.rate_ready_at, l.rate_step_us, r.step_us, r.burst, r.at) - (r.burst - 1) * r.step_us * interval '1 us', r.at), r.at)
       from (
         select jobq.rate_step_us(key_throttled_until.rate_jobs, key_throttled_until.rate_period) as step_us,
@@ -1747,7 +1745,7 @@ create function jobq.key_throttled_until(of_queue text, of_key text, rate_jobs i
         select x.rate_ready_at, x.rate_step_us from jobq.lane x
           where key_throttled_until.rate_jobs is not null and x.queue = of_queue and x.key = of_key and x.rate_ready_at is not null limit 1
       ) l
-  $$;
+  );
 
 -- turn_shareable says whether several claims of a queue may have its turn at once: 200 lanes are ready, and there is no work that
 -- needs one claim alone. Such work is a limit or a rate to keep, weights, groups, paused keys to handle, and lanes that must

@@ -166,11 +166,11 @@ create trigger run_waiters_wake after update on jobq.run
 -- when there is no such job.
 create function jobq.result(job_id bigint) returns table (state jobq.job_state, result jsonb, error text, finished_at timestamptz)
   language sql stable
-  as $$
+  begin atomic
     select j.state, j.result, case when j.state in ('failed', 'cancelled') then j.last_error end, j.finished_at
       from jobq.job j
-      where j.id = result.job_id
-  $$;
+      where j.id = result.job_id;
+  end;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function

@@ -464,7 +464,7 @@ end $$;
 create function jobq.ends_awaited(of_job bigint, jobs bigint[])
   returns table (id bigint, gone boolean, lease_id bigint, state jobq.job_state, kind text, result jsonb, error text, finished_at timestamptz)
   language sql stable
-  as $$
+  begin atomic
     select a.id, g.known is not null, e.lease_id, coalesce(e.state, nullif(nullif(g.known, ''), 'completed')::jobq.job_state), e.kind, e.result,
         case when g.known is null then e.error
           else 'it is gone: it was deleted, or its retention has ended' || case when g.known = 'completed' then '; it had completed' else '' end end,
@@ -483,8 +483,8 @@ create function jobq.ends_awaited(of_job bigint, jobs bigint[])
             (select l.ended::text from jobq.dependency_look l where l.job_id = a.id and l.ended is not null limit 1), '') as known
           where e.state is null and (select true from jobq.pending p where p.id = a.id) is null
             and (select true from jobq.run r where r.id = a.id limit 1) is null
-      ) g on true
-  $$;
+      ) g on true;
+  end;
 
 -- step_await returns how jobs have ended, as an array in the order of their ids: each with its
 -- id, kind, state, result, error and finished_at. While one of them has not ended, it ends the
@@ -575,7 +575,7 @@ end $$;
 create function jobq.parents(job_id bigint, after_parent bigint default 0, row_count bigint default null)
   returns table (id bigint, kind text, state jobq.job_state, result jsonb)
   language sql stable
-  as $$
+  begin atomic
     select d.parent, j.kind, d.parent_state, j.result
       from (
         select x.parent, x.parent_state from jobq.dependency x
@@ -584,8 +584,8 @@ create function jobq.parents(job_id bigint, after_parent bigint default 0, row_c
           limit parents.row_count
       ) d
       left join lateral (select x.kind, x.result from jobq.job x where x.id = d.parent limit 1) j on true
-      order by d.parent
-  $$;
+      order by d.parent;
+  end;
 
 -- graph is a job, the jobs for which it waits or has waited, the jobs for which these wait or have waited, and so on, up to 1,000;
 -- and the jobs that wait or have waited for it, and so on, up to 1,000. They are in the order of ids. Each has up to 100 jobs for
