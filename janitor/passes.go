@@ -40,6 +40,7 @@ type passes struct {
 	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up
 	woke    time.Time // when this pass began
 	reaped  int       // since the last look that found no more
+	unbegun int       // likewise, of jobs that had not begun, which are not among reaped
 	taken   int64     // the total of jobs reaped, promoted and settled
 	// readFunc handles the notifications that arrived during the work; nil when none arrive.
 	readFunc func()
@@ -232,18 +233,22 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	if err != nil || !ran {
 		return false, err
 	}
+	begun := 0
 	for _, job := range reaped {
-		p.stalled(ctx, job)
+		if job.Begun {
+			begun++
+			p.stalled(ctx, job)
+		}
 	}
-	p.janitor.tally.reaped.Add(int64(len(reaped)))
+	p.janitor.tally.reaped.Add(int64(begun))
 	p.quarantine(ctx, reaped)
-	p.reaped, p.taken = p.reaped+len(reaped), p.taken+int64(len(reaped))
+	p.reaped, p.unbegun, p.taken = p.reaped+begun, p.unbegun+len(reaped)-begun, p.taken+int64(len(reaped))
 	if len(reaped) == p.janitor.config.ReapBatch {
 		return true, nil
 	}
-	if p.reaped > 0 {
-		p.janitor.log.Warn("released stale running jobs", "count", p.reaped)
-		p.reaped = 0
+	if p.reaped+p.unbegun > 0 {
+		p.janitor.log.Warn("released stale running jobs", "count", p.reaped, "not_begun", p.unbegun)
+		p.reaped, p.unbegun = 0, 0
 	}
 	return p.lookForMore(ctx, len(reaped) == 0)
 }

@@ -22,7 +22,10 @@ type claim struct {
 	// notification is the last notification of new jobs that arrived before the claim was sent.
 	notification string
 	unblocks     int // load.unblockCount before the claim was sent
-	underWay     *leases.Claim
+	// begun and begunSoon are up to which slot jobs of its leases begin at once, and soon if no
+	// run of them is the job's last.
+	begun, begunSoon int16
+	underWay         *leases.Claim
 }
 
 // newClaim returns a claim of up to count jobs.
@@ -70,7 +73,7 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 			c.queue.notifications.TellOthers(c.notification)
 		}
 	}
-	c.queue.accept(answer.Claimed, answer.Keyed, sent, c.settings)
+	c.accept(answer.Claimed, answer.Keyed, sent)
 }
 
 // notLooked makes the queue claim again. The limits, or jobs with partition keys, left no room
@@ -128,9 +131,10 @@ func leasesMade(answer db.Exchanged) []int64 {
 	return ids
 }
 
-// accept makes runs of claimed jobs, has the keeper extend their leases, and puts them into the
-// buffer, from which the slots take them in the order of the line.
-func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.Duration, settings leases.Settings) {
+// accept makes runs of claimed jobs, has the keeper extend their leases, and puts those that may
+// begin into the buffer, from which the slots take them in the order of the line.
+func (c *claim) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.Duration) {
+	q := c.queue
 	if len(claimed)+len(keyed) == 0 {
 		return
 	}
@@ -143,7 +147,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.
 		claimed = append(claimed, job.JobClaimRow)
 	}
 	slices.SortFunc(runs, func(a, b *Run) int {
-		return cmp.Or(cmp.Compare(a.row.Priority, b.row.Priority), cmp.Compare(a.row.Position.Int64, b.row.Position.Int64))
+		return cmp.Or(cmp.Compare(a.row.Priority, b.row.Priority), cmp.Compare(a.row.Position.Int64, b.row.Position.Int64), cmp.Compare(a.row.Slot, b.row.Slot))
 	})
 	if len(keyed) > 0 {
 		runs = takeTurns(runs)
@@ -153,10 +157,8 @@ func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.
 		run.hold = leases.NewHold(run, run.row.ID, run.row.LeaseToken, run.row.StartedAt.Time)
 		holds[i] = &run.hold
 	}
-	q.worker.keeper.held.Add(holds, q.settings, settings, sent)
+	q.worker.keeper.held.Add(holds, q.settings, c.settings, sent)
 	q.worker.counts.claimed.Add(int64(len(runs)))
 	q.worker.digests.Claimed(claimed)
-	for _, run := range runs {
-		q.buffer <- run // never blocks: a claim asks for no more jobs than the buffer has room for
-	}
+	q.putAhead(runs, c.begun, c.begunSoon)
 }

@@ -24,6 +24,11 @@ type QueueConfig struct {
 	// Default 10 (DefaultSlots). Kinds with slots of their own are not among them:
 	// see HandleOptions.
 	Slots int
+	// NoClaimAhead has the worker claim a job only when a slot is free for it. Otherwise
+	// it also claims the jobs that it will begin in the next 50 ms, so that short jobs
+	// need not wait for claims. If it is killed, jobs that it has claimed and not begun
+	// lose no attempt, but they wait until its lease ends. Default false.
+	NoClaimAhead bool
 }
 
 // Config says which jobs a worker takes and how. The zero value takes jobs

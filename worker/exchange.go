@@ -23,35 +23,43 @@ const (
 	refusedDelay = time.Second
 )
 
-// exchange stores results and claims jobs, mostly in one round trip; in two when the planner
+// exchange does the work, mostly in one round trip; in two when the planner
 // wants claims to be separate. It returns false when the database could not be used: then the
 // results are kept for the next try, and the caller should wait before it.
-func (q *queue) exchange(ctx context.Context, results []result, count int) bool {
-	recorded := leasesOf(results)
+func (q *queue) exchange(ctx context.Context, next work) bool {
+	recorded := leasesOf(next.results)
+	for _, b := range next.begin {
+		recorded = append(recorded, b.Token)
+	}
 	defer func() {
-		q.load.roundTripEnded(count, recorded)
+		q.load.roundTripEnded(next.count, recorded)
 		signal(q.ended)
 	}()
-	if len(results) > 0 && count > 0 && q.load.isSeparate() {
-		return q.roundTrip(ctx, results, 0) && q.roundTrip(ctx, nil, count)
+	if len(recorded) > 0 && next.count > 0 && q.load.isSeparate() {
+		return q.roundTrip(ctx, work{results: next.results, begin: next.begin}) && q.roundTrip(ctx, work{count: next.count})
 	}
-	return q.roundTrip(ctx, results, count)
+	return q.roundTrip(ctx, next)
 }
 
-func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool {
+func (q *queue) roundTrip(ctx context.Context, next work) bool {
+	results, count := next.results, next.count
 	settings := q.settings.Load()
 	request := db.Exchange{
 		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress,
-		HasLimits: settings.HasLimits, SlotsFree: q.load.free(count), HasKeys: settings.HasKeys, EndedKeys: partitionKeys(results),
+		HasLimits: settings.HasLimits, HasKeys: settings.HasKeys, EndedKeys: partitionKeys(results), Begin: next.begin,
 	}
 	request.Completions, request.Endings, request.Unrecorded = split(results)
 	var claim *claim
 	if count > 0 {
 		claim = q.newClaim(count, settings)
+		request.SlotsFree, request.BeginSoon = q.load.promise(count)
+		defer q.load.fulfilled(request.SlotsFree)
+		request.ClaimsAhead = count > request.SlotsFree
+		claim.begun, claim.begunSoon = request.BeginCounts()
 		request.Claim, request.OnlyKeyed, request.LanePass, request.Sharing = &claim.request, !claim.plain, claim.keys.pass, claim.keys.sharing
 	}
 	patience := settings.Length / 2
-	if len(results) > 0 { // the round trip locks their leases, so that they cannot be extended meanwhile
+	if len(results)+len(next.begin) > 0 { // the round trip locks their leases, so that they cannot be extended meanwhile
 		patience = settings.Length / 4
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, patience))
@@ -59,6 +67,8 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	sent := clock.SinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	took := clock.SinceBoot() - sent
+	q.load.exchanged(took)
+	q.began(next.begin, answer.Begun, err)
 	if settings.TickerExtends() > 0 {
 		q.worker.keeper.held.Extended(answer.Recorded, settings, sent)
 	}

@@ -23,7 +23,7 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 	return func() int {
 		dead, err := w.deadOnHost(context.Background())
 		require.NoError(t, err)
-		total, err := w.recover(context.Background(), dead)
+		total, _, err := w.recover(context.Background(), dead)
 		require.NoError(t, err)
 		return total
 	}

@@ -43,6 +43,8 @@ func newKeeper(w *Worker) *keeper {
 
 // reportLost counts and logs a run whose lease is lost.
 func (k *keeper) reportLost(r *Run) {
+	r.queue.someLost.Store(true)
+	signal(r.queue.ended)
 	k.worker.counts.lost.Add(1)
 	k.worker.log.Warn("lease lost", r.logAttrs()...)
 }

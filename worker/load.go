@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/ahead"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/line"
 )
@@ -28,7 +29,7 @@ type load struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	inHand  int           // jobs in the buffer or with a handler
+	inHand  int           // jobs in the buffer or with a handler, and those in ahead
 	movedAt time.Duration // when a job last ended, or jobs came into the buffer
 
 	results []result // that the next round trip takes
@@ -41,6 +42,9 @@ type load struct {
 	// session has locked their rows. They are sent again at resendAt.
 	refused  []result
 	resendAt time.Duration
+
+	ahead    ahead.Line[*Run] // claimed, and may not begin yet
+	promised int              // slots that claims under way will fill at once
 
 	roundTrips int // under way
 	claiming   int // the most jobs that the round trips under way may claim
@@ -121,11 +125,15 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 	if len(l.results) > 0 {
 		results, l.results = l.results, make([]result, 0, len(l.results)) // the next round trip usually has about as many
 	}
-	ended := l.endedByTx
+	ended, took := l.endedByTx, time.Duration(0)
 	for i := range results {
 		if results[i].isFirstEnd() {
 			ended++
+			took += results[i].took()
 		}
+	}
+	if ended > 0 {
+		l.planner.Ran(took, ended)
 	}
 	l.endedByTx = 0
 	l.planner.Ended(now, ended)
@@ -258,14 +266,6 @@ func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobCla
 		l.movedAt = now
 	}
 	return l.planner.Answered(now, claim, claimed, took)
-}
-
-// free is how many slots a new claim of count jobs can fill. It leaves out the slots that have
-// a job, and those that other claims under way may fill.
-func (l *load) free(count int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(l.slots-l.inHand-(l.claiming-count), 0)
 }
 
 // blocked records that the limits of the queue let a claim take fewer jobs than it asked for,
@@ -517,6 +517,9 @@ func (l *load) wakeTimes(now time.Duration, buffered bool) (look, other time.Dur
 	}
 	if buffered {
 		other = min(other, l.stuckAtLocked())
+	}
+	if at, ok := l.ahead.RetryAt(now); ok {
+		other = min(other, at)
 	}
 	return look, other
 }

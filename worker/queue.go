@@ -36,14 +36,18 @@ type queue struct {
 	kinds  []string // the kinds that it claims; set before run
 	ofKind []*queue // the queues of the same name for kinds that have slots of their own; set before run
 	load   load
+	// claimsNoneAhead says that it claims no more jobs than it has free slots.
+	claimsNoneAhead bool
 	shared
 	notifications *waking.Notifications
 	keysLookAt    time.Duration // of run's goroutine
 
-	buffer chan *Run     // claimed, not yet started
-	wake   chan struct{} // there may be work
-	ended  chan struct{} // there are results
-	many   chan struct{} // there are so many results that assist should make a second round trip
+	buffer chan *Run // claimed, not yet started; those that may not begin yet are in load
+	// someLost says that leases of jobs that may not begin yet may be lost.
+	someLost atomic.Bool
+	wake     chan struct{} // there may be work
+	ended    chan struct{} // there are results
+	many     chan struct{} // there are so many results that assist should make a second round trip
 }
 
 // shared is what the queues of the same name in one worker have in common.
@@ -80,6 +84,7 @@ func (q *queue) setKinds(kinds []string) {
 func (q *queue) divide(kinds []string, kindSlots map[string]int) {
 	for kind, slots := range kindSlots {
 		ofKind := newQueue(q.worker, q.name, slots, q.shared)
+		ofKind.claimsNoneAhead = q.claimsNoneAhead
 		ofKind.setKinds([]string{kind})
 		q.ofKind = append(q.ofKind, ofKind)
 	}
@@ -161,11 +166,12 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	var backoff db.Backoff
 	looks := 0 // how often it woke up since nothing but locked leases was left: see recordTries
 	for flush.Err() == nil {
-		if ctx.Err() != nil || len(q.buffer) > 0 && q.load.isStuck(clock.SinceBoot()) {
+		q.dropLost()
+		if ctx.Err() != nil || q.hasWaiting() && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
 		}
-		results, count := q.next(ctx)
-		if len(results) == 0 && count == 0 {
+		next := q.next(ctx)
+		if next.isEmpty() {
 			switch {
 			case ctx.Err() == nil || !q.load.isIdle():
 				looks = 0
@@ -179,7 +185,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			}
 			continue
 		}
-		if q.exchange(flush, results, count) {
+		if q.exchange(flush, next) {
 			backoff.Reset()
 			continue
 		}
@@ -198,16 +204,24 @@ func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
 			return
 		case <-q.many:
 		}
-		results, count := q.next(ctx)
-		if len(results) > 0 || count > 0 {
-			q.exchange(flush, results, count) // after a failure, run waits before its next round trip
+		if next := q.next(ctx); !next.isEmpty() {
+			q.exchange(flush, next) // after a failure, run waits before its next round trip
 		}
 	}
 }
 
-// next takes the results that have gathered, and says how many jobs to claim. Unless both are
-// empty, the caller must pass them to exchange.
-func (q *queue) next(ctx context.Context) (results []result, count int) {
+// work is what a round trip is to do: store results and which jobs may begin, and claim count jobs.
+type work struct {
+	results []result
+	begin   []db.LeaseBegin
+	count   int
+}
+
+func (w *work) isEmpty() bool { return len(w.results) == 0 && len(w.begin) == 0 && w.count == 0 }
+
+// next takes the results that have gathered, and says how many jobs to claim, and which jobs that
+// were claimed may begin. Unless it is empty, the caller must pass it to exchange.
+func (q *queue) next(ctx context.Context) (next work) {
 	select {
 	case <-q.wake:
 		q.load.news()
@@ -215,8 +229,10 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	}
 	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
 	// Without the keeper's extensions, the lease of a job could end while the job waits for a slot.
-	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0
-	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
+	mayClaimAhead := !q.claimsNoneAhead && q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0
+	next.results, next.count = q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
+	next.begin = q.nextBegin(ctx, next.results, next.count)
+	return next
 }
 
 // announce tells the database that this queue has free slots, so that inserts send
@@ -260,7 +276,7 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.
 		stop = nil // draining: only results matter
 	}
 	now := clock.SinceBoot()
-	lookAt, otherAt := q.load.wakeTimes(now, len(q.buffer) > 0)
+	lookAt, otherAt := q.load.wakeTimes(now, q.hasWaiting())
 	look, other := time.NewTimer(min(lookAt-now, next.Recheck)), time.NewTimer(min(otherAt-now, next.Renew))
 	defer look.Stop()
 	defer other.Stop()
@@ -295,20 +311,29 @@ func (q *queue) pollInterval() time.Duration {
 	return interval - rand.N(interval/4+1) // #nosec G404 -- jitter
 }
 
-// releaseBuffered releases the jobs in the buffer, which no handler has started. This costs them
-// no attempt.
+// hasWaiting says whether jobs were claimed that no handler has started.
+func (q *queue) hasWaiting() bool { return len(q.buffer) > 0 || q.load.aheadCount() > 0 }
+
+// releaseBuffered releases the jobs that no handler has started. This costs them no attempt.
 func (q *queue) releaseBuffered() {
+	for _, run := range q.load.removeAhead(func(*Run) bool { return true }) {
+		q.releaseUnstarted(run)
+	}
 	for {
 		select {
 		case run := <-q.buffer:
-			if q.worker.keeper.held.Drop(&run.hold).Lost {
-				q.discard()
-			} else {
-				q.end(run.released(false))
-			}
+			q.releaseUnstarted(run)
 		default:
 			return
 		}
+	}
+}
+
+func (q *queue) releaseUnstarted(run *Run) {
+	if q.worker.keeper.held.Drop(&run.hold).Lost {
+		q.discard()
+	} else {
+		q.end(run.released(false))
 	}
 }
 

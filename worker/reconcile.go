@@ -97,9 +97,9 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	total, err := w.recover(ctx, dead)
-	if total > 0 {
-		w.log.Warn(fmt.Sprintf("recovered %d orphaned jobs", total), "workers", dead)
+	total, unbegun, err := w.recover(ctx, dead)
+	if total+unbegun > 0 {
+		w.log.Warn(fmt.Sprintf("recovered %d orphaned jobs", total), "not_begun", unbegun, "workers", dead)
 	}
 	return err
 }
@@ -117,27 +117,34 @@ func (w *Worker) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
 }
 
 // recover releases all jobs of these workers, a batch in each transaction, and then deletes the
-// workers' own rows.
-func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
+// workers' own rows. Jobs that had not begun are not in total.
+func (w *Worker) recover(ctx context.Context, owners []string) (total, unbegun int, err error) {
 	for more := true; more; {
 		err := bounded(ctx, func(ctx context.Context) error {
 			reaped, err := w.schema.Reap(ctx, w.pool, owners, orphanBatch, w.id)
-			total, more = total+len(reaped), len(reaped) == orphanBatch
+			more = len(reaped) == orphanBatch
+			for _, job := range reaped {
+				if job.Begun {
+					total++
+				} else {
+					unbegun++
+				}
+			}
 			if err == nil {
 				w.quarantine(ctx, reaped)
 			}
 			return err
 		})
 		if err != nil {
-			return total, err
+			return total, unbegun, err
 		}
 	}
 	for _, owner := range owners {
 		if err := bounded(ctx, func(ctx context.Context) error { return w.queries.WorkerGone(ctx, owner) }); err != nil {
-			return total, err
+			return total, unbegun, err
 		}
 	}
-	return total, nil
+	return total, unbegun, nil
 }
 
 // deadOnHost returns the workers of this host that are proven dead.

@@ -109,6 +109,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
 	for name, each := range w.config.Queues {
 		w.queues[name] = newQueue(w, name, each.Slots, newShared(name, w.config.PollInterval))
+		w.queues[name].claimsNoneAhead = each.NoClaimAhead
 	}
 	return w, nil
 }

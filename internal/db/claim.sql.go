@@ -39,18 +39,25 @@ with candidate as materialized (
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $9::interval, $10, $4, t.ids
-      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
-    returning id, claimed_at
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $9::interval,
+        case when t.some_last then $10::smallint else $11::smallint end, $12, $4, t.ids
+      from (
+        select array_agg(t.id order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
+          from taken t
+          having count(*) > 0
+      ) t
+    returning id, claimed_at, job_ids
 )
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
     from taken t
+    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+      on s.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
     r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
@@ -68,6 +75,8 @@ type JobClaimParams struct {
 	PassLocked     bool
 	JobCount       int32
 	Lease          pgtype.Interval
+	BeginCount     int16
+	BeginAhead     int16
 	Owner          string
 }
 
@@ -135,9 +144,10 @@ type JobClaimRow struct {
 // It takes nothing from a queue with a limit or a rate, unless admitted says that queue_admit came
 // before in the same transaction. Then it takes as many jobs as that has said.
 //
-// lease and run read the rows of taken in the same order, that in which they were deleted: the place
-// of an id in job_ids is the slot of its run. The paused kinds are read once. Needs pending_claim_idx
-// and kind_paused_idx, whatever the statistics say.
+// The place of an id in job_ids is the slot of its run, in the order in which the worker begins them. The
+// first begin_count begin at once, and the first begin_ahead soon: so many may have begun if none would
+// fail when its run is lost. LeaseEnd says when the others may. The paused kinds are read once. Needs
+// pending_claim_idx and kind_paused_idx, whatever the statistics say.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
 		arg.FromPriorities,
@@ -149,6 +159,8 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 		arg.PassLocked,
 		arg.JobCount,
 		arg.Lease,
+		arg.BeginCount,
+		arg.BeginAhead,
 		arg.Owner,
 	)
 	if err != nil {
@@ -220,8 +232,10 @@ with candidate as materialized (
 ), moment as materialized (
   select clock_timestamp() as at
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), m.at, m.at + $9::interval, $10, $4, array[t.id]
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), m.at, m.at + $9::interval,
+        case when t.attempts + 1 >= t.max_attempts then $10::smallint else $11::smallint end,
+        $12, $4, array[t.id]
       from taken t
       cross join moment m
     returning id, claimed_at, job_ids[1] as job_id
@@ -251,6 +265,8 @@ type JobClaimEachParams struct {
 	PassLocked     bool
 	JobCount       int32
 	Lease          pgtype.Interval
+	BeginCount     int16
+	BeginAhead     int16
 	Owner          string
 }
 
@@ -291,6 +307,8 @@ func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]J
 		arg.PassLocked,
 		arg.JobCount,
 		arg.Lease,
+		arg.BeginCount,
+		arg.BeginAhead,
 		arg.Owner,
 	)
 	if err != nil {
@@ -342,19 +360,20 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.partition_key::text as partition_key
   from jobq.lane_claim($1, $2::text[], $3, $4::interval,
     $5::boolean, $6::boolean,
-    $7::bigint, $8::bigint, $9::boolean) c
+    $7::bigint, $8::bigint, $9::boolean, $10::smallint) c
 `
 
 type LaneClaimParams struct {
-	Queue     string
-	Kinds     []string
-	Owner     string
-	Lease     pgtype.Interval
-	Each      bool
-	WithPlain bool
-	FromTurn  int64
-	ToTurn    int64
-	Again     bool
+	Queue      string
+	Kinds      []string
+	Owner      string
+	Lease      pgtype.Interval
+	Each       bool
+	WithPlain  bool
+	FromTurn   int64
+	ToTurn     int64
+	Again      bool
+	BeginCount int16
 }
 
 type LaneClaimRow struct {
@@ -395,6 +414,7 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 		arg.FromTurn,
 		arg.ToTurn,
 		arg.Again,
+		arg.BeginCount,
 	)
 	if err != nil {
 		return nil, err
@@ -554,24 +574,39 @@ with taken as (
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval, $2, $3, t.ids
-      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
-    returning id, claimed_at
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval, $2::smallint,
+        $3, $4, t.ids
+      from (
+        select array_agg(t.id order by t.round, t.priority, t.position) as ids
+          from (select t.id, t.priority, t.position, row_number() over (partition by t.partition_key order by t.priority, t.position) as round
+            from taken t) t
+          having count(*) > 0
+      ) t
+    returning id, claimed_at, job_ids
 )
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
     from taken t
+    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+      on s.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
     r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key
 `
+
+type LaneTakeParams struct {
+	Lease      pgtype.Interval
+	BeginCount int16
+	Owner      string
+	Queue      string
+}
 
 type LaneTakeRow struct {
 	ID           int64
@@ -599,9 +634,14 @@ type LaneTakeRow struct {
 }
 
 // LaneTake comes after LaneClaim, if that has chosen and locked jobs of keys without a limit. It moves
-// them to run, as JobClaim does, which explains the order of the rows.
-func (q *Queries) LaneTake(ctx context.Context, lease pgtype.Interval, owner string, queue string) ([]LaneTakeRow, error) {
-	rows, err := q.db.Query(ctx, LaneTake, lease, owner, queue)
+// them to run, as JobClaim does. Their keys take turns: a1 b1 a2 b2 a3, as in the worker's takeTurns.
+func (q *Queries) LaneTake(ctx context.Context, arg LaneTakeParams) ([]LaneTakeRow, error) {
+	rows, err := q.db.Query(ctx, LaneTake,
+		arg.Lease,
+		arg.BeginCount,
+		arg.Owner,
+		arg.Queue,
+	)
 	if err != nil {
 		return nil, err
 	}

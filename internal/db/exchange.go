@@ -54,6 +54,12 @@ type Exchange struct {
 	Lease      time.Duration   // which leases get when ends are recorded in them while others of their jobs run; 0 for none
 	Claim      *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 	Each       bool            // each job that is claimed gets a lease of its own
+	// Begin says how far jobs of leases may begin: see Exchanged.Begun. ClaimsAhead says that
+	// the claim may take more jobs than there are SlotsFree. These have not begun, except that the
+	// first BeginSoon of them and the others may have begun if none would fail when it is lost.
+	Begin       []LeaseBegin
+	ClaimsAhead bool
+	BeginSoon   int
 	// HasLimits says that the queue has a limit or a rate, which the claim then keeps;
 	// without, it takes nothing from such a queue. SlotsFree are the slots that have no job.
 	HasLimits bool
@@ -93,6 +99,7 @@ type Exchanged struct {
 	// then does not know of them, and would count them once more.
 	OnRow    []int64
 	Recorded []int64       // leases in which ends were recorded, and which got their time
+	Begun    []int64       // leases of Exchange.Begin that know now how far their jobs may begin
 	Claimed  []JobClaimRow // in any order
 	Keyed    []KeyedJob    // as Claimed, of those with partition keys
 	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
@@ -128,6 +135,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 		return Exchanged{}, err
 	}
 	answer := first.answer()
+	answer.Begun = first.begun()
 	missing, some := first.missing(answer)
 	if !some {
 		return answer, nil
@@ -187,6 +195,9 @@ func newRound(exchange Exchange) *round {
 	}
 	for _, at := range exchange.Unrecorded {
 		note(at)
+	}
+	for _, b := range exchange.Begin {
+		note(Slot{Token: b.Token, ClaimedAt: b.ClaimedAt})
 	}
 	return &round{Exchange: exchange, claims: claims, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
 }
@@ -322,11 +333,13 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 			tokens[c.Token] = struct{}{}
 		}
 	}
+	begun := r.beginSlots(tokens)
 	if len(tokens) == 0 {
 		return
 	}
 	params.Ids = slices.Sorted(maps.Keys(tokens))
 	for _, token := range params.Ids {
+		params.Begun = append(params.Begun, begun[token])
 		params.ClaimedAts = append(params.ClaimedAts, Timestamp(r.claims[token]))
 		params.Lows = append(params.Lows, int32(len(params.Plain)+1)) // #nosec G115 -- as many as an exchange has
 		for _, c := range plain[token] {
@@ -423,6 +436,7 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 		WholeLine(claim)
 	}
 	claim.Admitted = r.hasTurns()
+	claim.BeginCount, claim.BeginAhead = r.BeginCounts()
 	if r.hasTurns() {
 		r.queueAdmit(ctx, s, batch, claim)
 	}

@@ -22,16 +22,16 @@ with e as materialized (
     ) as o(lease_id, slots)
     where cardinality($4::bigint[]) > 0
 ), f as materialized (
-  select f.id, f.claimed_at, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+  select f.id, f.claimed_at, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere, f.begun
     from rows from (unnest($6::bigint[]), unnest($7::timestamptz[]), unnest($8::integer[]),
-      unnest($9::integer[])) as f(id, claimed_at, low, high)
+      unnest($9::integer[]), unnest($10::smallint[])) as f(id, claimed_at, low, high, begun)
     left join e on e.lease_id = f.id
 ), held as materialized (
-  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
+  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, greatest(h.begun, f.begun) as begun, h.slots || f.plain || h.elsewhere as slots,
       h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(h.elsewhere)]) as ms
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
+      select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, x.begun, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
           least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
           array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
@@ -42,7 +42,7 @@ with e as materialized (
     ) h
 ), kept as (
   update jobq.lease l
-    set ended_slots = h.slots, ended_ms = h.ms, expires_at = greatest(l.expires_at, clock_timestamp() + $10::interval)
+    set ended_slots = h.slots, ended_ms = h.ms, begun = h.begun, expires_at = greatest(l.expires_at, clock_timestamp() + $11::interval)
     from held h
     where l.id = h.id and l.ctid = any(array(select h.place from held h where cardinality(h.slots) < h.jobs))
     returning l.id
@@ -64,8 +64,8 @@ with e as materialized (
         s.jobs * extract(epoch from clock_timestamp() - h.claimed_at)::float8, s.waited
       from done d
       join held h on h.id = d.id
-      join rows from (unnest($11::bigint[]), unnest($12::text[]), unnest($13::integer[]),
-        unnest($14::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
+      join rows from (unnest($12::bigint[]), unnest($13::text[]), unnest($14::integer[]),
+        unnest($15::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 ), hints as materialized (
   -- Two hints about plain ends. Once any job has ever waited for another, the janitor is to look at
   -- the children (parents_ended; the transaction got its id before this statement). While processes
@@ -96,6 +96,7 @@ type LeaseEndParams struct {
 	ClaimedAts      []pgtype.Timestamptz
 	Lows            []int32
 	Highs           []int32
+	Begun           []int16
 	Lease           pgtype.Interval
 	SumLeases       []int64
 	SumKinds        []string
@@ -124,6 +125,10 @@ type LeaseEndRow struct {
 // on their own rows. Each of these counts if its row says that it has ended, or is gone: it does
 // neither if somebody has prevented the end from being stored. sum_* are for the statistics: by lease
 // and kind, how many jobs, and how many seconds they had waited.
+//
+// It also says how far jobs of the leases may begin (begun), with or without ends: those beyond it have
+// not. begun never becomes smaller, so an earlier statement that comes late changes nothing. The worker
+// begins a job only after it knows that this was recorded.
 //
 // A lease of which ends were stored gets its full time again, as by LeaseExtend; with a lease of 0 it
 // does not. The row is locked for as long as a round trip takes, and cannot be extended in that time:
@@ -156,6 +161,7 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndR
 		arg.ClaimedAts,
 		arg.Lows,
 		arg.Highs,
+		arg.Begun,
 		arg.Lease,
 		arg.SumLeases,
 		arg.SumKinds,

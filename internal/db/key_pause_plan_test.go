@@ -27,7 +27,7 @@ func TestPlansBesideManyPausedKeys(t *testing.T) {
 	const batch, inHand = 6_000, 3_000
 	admitted := "select set_config('jobq_claim.admitted', '100', true)"
 	cases := []historyCase{
-		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", inHand, admitted},
+		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", inHand, admitted},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, ""},
 		{"WorkWaits", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, ""}, // looks at 1,000 keys
 		{"QueueList", db.QueueList, "1000", batch, ""},

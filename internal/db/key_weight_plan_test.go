@@ -32,11 +32,11 @@ func TestPlansBesideManyWeights(t *testing.T) {
 			const batch, inHand = 6_000, 3_000
 			admitted := db.HotSettings + "; select set_config('jobq_claim.admitted', '100', true)"
 			cases := []historyCase{
-				{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 2 * batch, admitted},
-				{"LaneClaim in a pass", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 500, 100000, false", 2 * batch, admitted},
-				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
+				{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 2 * batch, admitted},
+				{"LaneClaim in a pass", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 500, 100000, false, 10", 2 * batch, admitted},
+				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false, 10", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
 				{
-					"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 8 * batch,
+					"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 8 * batch,
 					admitted + "; insert into jobq.lane_hint (queue, key) select 'keys', 'new ' || i from generate_series(1, 2000) i",
 				},
 				{"lane_weights", "select * from jobq.lane_weights($1, $2, $3, $4, $5)", "'keys', 0, 100000, '{}', 100", 1_000, db.HotSettings},

@@ -19,7 +19,9 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 	params := LaneClaimParams{
 		Queue: claim.Queue, Kinds: claim.Kinds, Owner: claim.Owner, Lease: claim.Lease, Each: each, WithPlain: !r.OnlyKeyed,
 		FromTurn: r.LanePass.FromTurn, ToTurn: r.LanePass.ToTurn, Again: r.LanePass.Again,
+		BeginCount: claim.BeginCount,
 	}
+	taken := LaneTakeParams{Lease: claim.Lease, BeginCount: claim.BeginCount, Owner: claim.Owner, Queue: claim.Queue}
 	take := func(rows pgx.Rows) error {
 		var job KeyedJob
 		_, err := pgx.ForEachRow(rows, append(job.columns(), &job.PartitionKey), func() error {
@@ -32,7 +34,7 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 		return err
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneClaim(ctx, params) }).Query(take)
-	s.Queue(batch, func(q *Queries) { _, _ = q.LaneTake(ctx, claim.Lease, claim.Owner, claim.Queue) }).Query(take)
+	s.Queue(batch, func(q *Queries) { _, _ = q.LaneTake(ctx, taken) }).Query(take)
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).Query(func(rows pgx.Rows) error {
 		said, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[LaneMoreRow])
 		r.more, r.hasKeyLimit, r.keysWait = said.More, said.HasKeyLimit, Milliseconds(said.WaitMs)

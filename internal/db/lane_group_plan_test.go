@@ -35,16 +35,16 @@ func TestPlansOfManyGroups(t *testing.T) {
 			hints := "; insert into jobq.lane_hint (queue, key) select 'keys', 'many/hinted ' || i from generate_series(1, 2000) i"
 			weights := "; insert into jobq.key_weight (queue, key, weight) select 'keys', 'tenant ' || i || '/' || i, 3 from generate_series(1, 2000) i"
 			cases := []historyCase{
-				{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 2 * batch, admitted},
-				{"LaneClaim with weights", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 3 * batch, admitted + weights},
+				{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 2 * batch, admitted},
+				{"LaneClaim with weights", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 3 * batch, admitted + weights},
 				{
-					"LaneClaim in a pass", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 4503599627370496 + 1048576, 4503599627370496 + 10485760, false",
+					"LaneClaim in a pass", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 4503599627370496 + 1048576, 4503599627370496 + 10485760, false, 10",
 					2 * batch, admitted,
 				},
-				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
-				{"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 12 * batch, admitted + hints},
+				{"LaneClaim of one job", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, false, 0, 0, false, 10", inHand, db.HotSettings + "; select set_config('jobq_claim.admitted', '1', true)"},
+				{"LaneClaim beside hints", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 12 * batch, admitted + hints},
 				{
-					"LaneClaim without groups now", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", 12 * batch,
+					"LaneClaim without groups now", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", 12 * batch,
 					admitted + "; update jobq.queue set key_separator = null where name = 'keys'",
 				},
 				{"lane_group", "select jobq.lane_group($1, $2, $3, $4)", "'keys', '/', true, 1000", 8 * batch, db.HotSettings + ready + weights},

@@ -108,7 +108,7 @@ func TestClaimTriesNoLockedRow(t *testing.T) {
 				locker = q.begin(pgx.ReadCommitted, lock)
 			}
 			var plan []byte
-			err = claim.QueryRow(ctx, fmt.Sprintf("explain (analyze, timing off, format json) execute %s('{-32769}', '{0}', '{32767}', 'default', '{k}', false, %t, 50, '1 hour', 'a')",
+			err = claim.QueryRow(ctx, fmt.Sprintf("explain (analyze, timing off, format json) execute %s('{-32769}', '{0}', '{32767}', 'default', '{k}', false, %t, 50, '1 hour', 10, 10, 'a')",
 				name, test.passLocked)).Scan(&plan)
 			require.NoError(t, err)
 			var explained []struct{ Plan planNode }

@@ -78,7 +78,7 @@ func hotStatements() []hotStatement {
 	const jobs, leases = planBatch, planLeases
 	claim := func(passLocked bool) func(b hotBatch) string {
 		return func(hotBatch) string {
-			return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', false, %t, %d, '1 hour', 'a'", passLocked, planBatch)
+			return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', false, %t, %d, '1 hour', 10, 10, 'a'", passLocked, planBatch)
 		}
 	}
 	return []hotStatement{
@@ -87,10 +87,10 @@ func hotStatements() []hotStatement {
 		{"claim_each", db.JobClaimEach, claim(true), jobs, false},
 		{"claim_each_whole", db.JobClaimEach, claim(false), jobs, false},
 		{"lease_end", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs)
+			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs, b.lows)
 		}, leases, false},
 		{"lease_told", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.claims, b.lows, b.highs)
+			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.claims, b.lows, b.highs, b.lows)
 		}, leases, false},
 		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", " + b.claims + ", 'a'" }, leases, false},
 		{"end", db.RunEnd, func(b hotBatch) string {

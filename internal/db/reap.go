@@ -26,14 +26,17 @@ func (s *Schema) Reap(ctx context.Context, conn Batcher, owners []string, count 
 
 // Quarantine takes into account that the workers of reaped runs have crashed, and
 // pauses a kind that they crash from in a row: see KindsCrashed. It comes after the
-// reap has committed, which does not depend on it.
+// reap has committed, which does not depend on it. Jobs that had not begun are left out.
 func (q *Queries) Quarantine(ctx context.Context, reaped []LeaseReapRow, source string) ([]KindsCrashedRow, error) {
-	if len(reaped) == 0 {
-		return nil, nil
+	var kinds []string
+	var claimed []pgtype.Timestamptz
+	for _, run := range reaped {
+		if run.Begun {
+			kinds, claimed = append(kinds, run.Kind), append(claimed, run.ClaimedAt)
+		}
 	}
-	kinds, claimed := make([]string, len(reaped)), make([]pgtype.Timestamptz, len(reaped))
-	for i, run := range reaped {
-		kinds[i], claimed[i] = run.Kind, run.ClaimedAt
+	if len(kinds) == 0 {
+		return nil, nil
 	}
 	return q.KindsCrashed(ctx, kinds, claimed, source)
 }

@@ -59,9 +59,9 @@ with stale as materialized (
     limit $2::integer
     for update of l skip locked
 ), sure as materialized (
-  select s.place, s.id, s.claimed_at, s.expires_at, s.owner, s.job_ids, s.ended_slots, s.ended_ms
+  select s.place, s.id, s.claimed_at, s.expires_at, s.begun, s.owner, s.job_ids, s.ended_slots, s.ended_ms
     from (
-      select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
+      select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.begun, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
           sum(case when l.lost_at is null then cardinality(l.job_ids) - cardinality(l.ended_slots) end)
             over (order by l.lost_at nulls first, l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
         from jobq.lease l
@@ -69,7 +69,8 @@ with stale as materialized (
     ) s
     where coalesce(s.jobs_before, 0) < $2::integer
 ), looked as materialized (
-  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner, coalesce(r.runs, false) as runs, r.queue, r.partition_key
+  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
+      coalesce(r.runs, false) as runs, j.slot <= s.begun as begun, r.queue, r.partition_key
     from sure s
     cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
     left join lateral (
@@ -77,22 +78,24 @@ with stale as materialized (
     ) r on true
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
-  select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner,
-      r.attempts + 1 as attempts, coalesce(q.redelivery, 'tail') as redelivery,
-      coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset,
+  select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner, r.begun,
+      r.attempts + r.begun::integer as attempts, case when r.begun then coalesce(q.redelivery, 'tail') else 'head' end as redelivery,
+      coalesce(q.redelivery_delay, interval '0') as delay, r.begun and coalesce(q.reset_on_reap, false) as reset,
       case
         when r.cancel_requested_at is not null then 'cancelled'
+        when not r.begun then 'available'
         when r.attempts + 1 >= r.max_attempts then 'failed'
         when q.redelivery_delay > interval '0' then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
       case
+        when not r.begun then null
         when $1::text[] is not null then 'orphaned by worker restart'
         else left(format('lease expired: worker %s stopped responding', r.owner), 1000)
       end as error
     from (
-      select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner
-        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner from looked l where l.runs order by l.expires_at, l.lease_id, l.slot) l
+      select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
+        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l where l.runs order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
           select r.ctid as place, r.id, r.attempts, r.max_attempts, r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
@@ -104,7 +107,8 @@ with stale as materialized (
     left join jobq.queue q on q.name = r.queue
 ), kept as (
   update jobq.run r
-    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, crashes = least(r.crashes + 1, 32767), last_error = h.error,
+    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, crashes = least(r.crashes + h.begun::integer, 32767),
+      last_error = coalesce(h.error, r.last_error),
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('failed', 'cancelled')
@@ -116,10 +120,10 @@ with stale as materialized (
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
       and r.lease_id = any(array(select h.lease_id from held h))
-    returning r.id, r.position, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
-      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags, r.partition_key
+    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+      r.last_error, r.clear_reason, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags, r.partition_key
 ), done as materialized (
-  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error
+  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error
     from held h
     join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
@@ -127,8 +131,10 @@ with stale as materialized (
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
        crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
     select g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, g.lease_id,
-        clock_timestamp() + h.delay, g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority,
-        h.attempts, g.max_attempts, least(g.crashes + 1, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.error, h.error,
+        case when h.begun then clock_timestamp() + h.delay else coalesce(g.run_at, g.created_at) end, g.created_at, g.timeout,
+        g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts,
+        least(g.crashes + h.begun::integer, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key,
+        coalesce(h.error, g.last_error), coalesce(h.error, g.clear_reason),
         case when not h.reset then
           coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint) end,
         g.metadata, g.tags, coalesce(g.partition_key, '')
@@ -141,10 +147,12 @@ with stale as materialized (
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     select d.id, clock_timestamp(), d.claimed_at, d.lease_id, 'lost', d.attempts, d.owner, d.error
       from done d
+      where d.begun
 ), recorded as (
   insert into jobq.event (type, source, job_id, queue, message)
     select case when $1::text[] is null then 'stalled' else 'orphaned' end, $3, d.id, d.queue, d.error
       from done d
+      where d.begun
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -153,6 +161,7 @@ with stale as materialized (
         count(*) filter (where d.state <> 'cancelled'),
         count(*) filter (where d.state = 'cancelled'), 0, 0
       from done d
+      where d.begun or d.state = 'cancelled'
       group by d.queue, d.kind
 ), after as materialized (
   -- How the leases stand now: of what has ended, no job is left to be taken.
@@ -192,7 +201,7 @@ with stale as materialized (
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) >= 0
 `
@@ -207,10 +216,13 @@ type LeaseReapRow struct {
 	LeaseExpiresAt pgtype.Timestamptz
 	Attempts       int32
 	State          string
+	Begun          bool
 }
 
 // LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
-// attempt more, and fails if that was its last. So a job that kills every worker ends.
+// attempt more, and fails if that was its last. So a job that kills every worker ends. Jobs that have
+// not begun, since their slots are beyond begun, go back to their places as if they had been released:
+// nothing is counted or recorded for them. The answer says which have begun.
 //
 // Without owners it takes expired leases, after the queue's stale_grace, those that expired first
 // first. Then it takes what is left of leases that were taken before, whose runs may have been locked
@@ -251,6 +263,7 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 			&i.LeaseExpiresAt,
 			&i.Attempts,
 			&i.State,
+			&i.Begun,
 		); err != nil {
 			return nil, err
 		}

@@ -88,10 +88,10 @@ func TestHotPlans(t *testing.T) {
 	require.NoError(t, err)
 	const one = "'{1}', '{1}'"
 	statements := map[string]struct{ sql, args, needs string }{
-		"claim":       {db.JobClaim, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, true, 100, '1 hour', 'a'", "pending_claim_idx"},
-		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, true, 100, '1 hour', 'a'", "pending_claim_idx"},
-		"lane take":   {db.LaneTake, "'1 hour', 'a', 'default'", "payload_pkey"},
-		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{now}', '{1}', '{1}', '1 min', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
+		"claim":       {db.JobClaim, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, true, 100, '1 hour', 10, 10, 'a'", "pending_claim_idx"},
+		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, true, 100, '1 hour', 10, 10, 'a'", "pending_claim_idx"},
+		"lane take":   {db.LaneTake, "'1 hour', 10, 'a', 'default'", "payload_pkey"},
+		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{now}', '{1}', '{1}', '{1}', '1 min', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
 		"lease look":  {db.LeaseLook, "'{1}', '{now}', 'a'", "lease_pkey"},
 		"end":         {db.RunEnd, one + ", '{now}', '{t}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
 		"held":        {db.RunHeld, one + ", '{now}', 'a'", "lease_pkey"},

@@ -120,7 +120,7 @@ var changes = map[string][]change{
 	completeWithoutToken: anyToken("x.id = f.id and x.state is null and $14::text is not null"),
 	extendWithoutToken:   {{"LeaseExtend", extendFence, "x.id >= h.id and $2::text is not null"}},
 	reapWithoutRecheck:   unfenced,
-	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
+	reapWithoutBump:      {{"LeaseReap", "r.attempts + r.begun::integer as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
 	ownUnfenced:          nil,
 	newParentOnce:        nil,

@@ -229,11 +229,17 @@ create function jobq.lease_id_next() returns bigint
 -- When 43 has ended as well, the lease moves to past_lease. Small and not
 -- partitioned: a statement that touches a partitioned table locks all partitions.
 -- The fillfactor leaves extensions and ends room on their page.
+--
+-- A worker claims more jobs than it has free slots, and begins them in the order of
+-- their slots. begun grows before it begins a job beyond it. So a job beyond begun has
+-- never begun, and has used no attempt if the lease is lost. A row that does not say
+-- counts all its jobs as begun.
 create table jobq.lease (
   id          bigint      not null,
   claimed_at  timestamptz not null,
   expires_at  timestamptz not null,
   lost_at     timestamptz, -- not null: taken away from its owner, whose writes are refused; when a reaper looked at it last
+  begun       smallint    not null default 32767, -- the jobs of slots 1 to begun may have begun
   owner       text        not null,
   queue       text        not null,
   ended_slots smallint[]  not null default '{}', -- of jobs that have ended, in the order in which they did

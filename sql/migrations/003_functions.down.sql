@@ -37,7 +37,7 @@ drop function jobq.lane_group_shares(text, text, boolean, text[], bigint, bigint
 drop function jobq.lane_group_charge(text, text, boolean, bigint, text[], bigint[], integer[], integer[]);
 drop function jobq.group_turn(bigint);
 drop function jobq.group_turn_first();
-drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);
+drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean, smallint);
 drop function jobq.lane_claim_each(text, jobq.queue, text[], bigint, bigint, integer, integer, boolean, boolean, text, integer, integer, text[], boolean, bigint, integer, boolean, timestamptz, integer, bigint, bigint);
 drop function jobq.lane_walk(text, text, text[], text, bigint, integer, jsonb);
 drop function jobq.lane_claim_sets(text, text[], bigint, integer, boolean, boolean, text[], integer, bigint, boolean, integer, bigint, boolean, text[]);

@@ -2985,7 +2985,8 @@ end $$;
 -- that it calls.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
-  from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
+  from_turn bigint, to_turn bigint, again boolean, -- of this pass, that another one would find more
+  begin_count smallint default 32767 -- as in JobClaim
 ) returns table (
   id bigint, lease_token bigint, slot smallint, "position" bigint, priority smallint, attempts smallint, max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint, args jsonb, checkpoint jsonb,
@@ -3219,8 +3220,8 @@ begin
   if ids = '{}' then
     return;
   end if;
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select s.lease, claimed, claimed + lease_time, of_owner, of_queue, s.ids
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select s.lease, claimed, claimed + lease_time, begin_count, of_owner, of_queue, s.ids
       from (
         select lease, ids where not each_job
         union all

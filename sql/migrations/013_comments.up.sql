@@ -112,6 +112,7 @@ comment on column jobq.lease.id is 'The token of the jobs'' runs. Grows with eac
 comment on column jobq.lease.claimed_at is 'By the clock of the database.';
 comment on column jobq.lease.expires_at is 'After this a janitor takes the jobs away, unless the worker has extended it.';
 comment on column jobq.lease.lost_at is 'Not null: a janitor took it from its owner, whose writes are refused since; when one looked at it last.';
+comment on column jobq.lease.begun is 'Jobs of the slots 1 to begun may have begun. Those beyond it have not.';
 comment on column jobq.lease.owner is 'The worker.';
 comment on column jobq.lease.queue is 'Of the jobs.';
 comment on column jobq.lease.ended_slots is 'Places in job_ids of jobs that have ended.';

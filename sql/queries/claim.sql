@@ -38,9 +38,10 @@
 -- It takes nothing from a queue with a limit or a rate, unless admitted says that queue_admit came
 -- before in the same transaction. Then it takes as many jobs as that has said.
 --
--- lease and run read the rows of taken in the same order, that in which they were deleted: the place
--- of an id in job_ids is the slot of its run. The paused kinds are read once. Needs pending_claim_idx
--- and kind_paused_idx, whatever the statistics say.
+-- The place of an id in job_ids is the slot of its run, in the order in which the worker begins them. The
+-- first begin_count begin at once, and the first begin_ahead soon: so many may have begun if none would
+-- fail when its run is lost. LeaseEnd says when the others may. The paused kinds are read once. Needs
+-- pending_claim_idx and kind_paused_idx, whatever the statistics say.
 -- name: JobClaim :many
 with candidate as materialized (
   select c.place
@@ -68,18 +69,25 @@ with candidate as materialized (
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), t.ids
-      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
-    returning id, claimed_at
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval,
+        case when t.some_last then sqlc.arg(begin_count)::smallint else sqlc.arg(begin_ahead)::smallint end, sqlc.arg(owner), sqlc.arg(queue), t.ids
+      from (
+        select array_agg(t.id order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
+          from taken t
+          having count(*) > 0
+      ) t
+    returning id, claimed_at, job_ids
 )
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
     from taken t
+    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+      on s.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
     r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
@@ -117,8 +125,10 @@ with candidate as materialized (
 ), moment as materialized (
   select clock_timestamp() as at
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), m.at, m.at + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), array[t.id]
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), m.at, m.at + sqlc.arg(lease)::interval,
+        case when t.attempts + 1 >= t.max_attempts then sqlc.arg(begin_count)::smallint else sqlc.arg(begin_ahead)::smallint end,
+        sqlc.arg(owner), sqlc.arg(queue), array[t.id]
       from taken t
       cross join moment m
     returning id, claimed_at, job_ids[1] as job_id
@@ -158,10 +168,10 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.partition_key::text as partition_key
   from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
     sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean,
-    sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
+    sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean, sqlc.arg(begin_count)::smallint) c;
 
 -- LaneTake comes after LaneClaim, if that has chosen and locked jobs of keys without a limit. It moves
--- them to run, as JobClaim does, which explains the order of the rows.
+-- them to run, as JobClaim does. Their keys take turns: a1 b1 a2 b2 a3, as in the worker's takeTurns.
 -- name: LaneTake :many
 with taken as (
   delete from jobq.pending p
@@ -170,18 +180,26 @@ with taken as (
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), t.ids
-      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
-    returning id, claimed_at
+  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(begin_count)::smallint,
+        sqlc.arg(owner), sqlc.arg(queue), t.ids
+      from (
+        select array_agg(t.id order by t.round, t.priority, t.position) as ids
+          from (select t.id, t.priority, t.position, row_number() over (partition by t.partition_key order by t.priority, t.position) as round
+            from taken t) t
+          having count(*) > 0
+      ) t
+    returning id, claimed_at, job_ids
 )
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
     from taken t
+    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+      on s.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
     r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,

@@ -15,6 +15,10 @@
 -- neither if somebody has prevented the end from being stored. sum_* are for the statistics: by lease
 -- and kind, how many jobs, and how many seconds they had waited.
 --
+-- It also says how far jobs of the leases may begin (begun), with or without ends: those beyond it have
+-- not. begun never becomes smaller, so an earlier statement that comes late changes nothing. The worker
+-- begins a job only after it knows that this was recorded.
+--
 -- A lease of which ends were stored gets its full time again, as by LeaseExtend; with a lease of 0 it
 -- does not. The row is locked for as long as a round trip takes, and cannot be extended in that time:
 -- if such calls follow one another and commits are slow, no extension would ever succeed.
@@ -44,16 +48,16 @@ with e as materialized (
     ) as o(lease_id, slots)
     where cardinality(sqlc.arg(elsewhere_jobs)::bigint[]) > 0
 ), f as materialized (
-  select f.id, f.claimed_at, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+  select f.id, f.claimed_at, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere, f.begun
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(claimed_ats)::timestamptz[]), unnest(sqlc.arg(lows)::integer[]),
-      unnest(sqlc.arg(highs)::integer[])) as f(id, claimed_at, low, high)
+      unnest(sqlc.arg(highs)::integer[]), unnest(sqlc.arg(begun)::smallint[])) as f(id, claimed_at, low, high, begun)
     left join e on e.lease_id = f.id
 ), held as materialized (
-  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
+  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, greatest(h.begun, f.begun) as begun, h.slots || f.plain || h.elsewhere as slots,
       h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(h.elsewhere)]) as ms
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
+      select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, x.begun, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
           least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
           array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
@@ -64,7 +68,7 @@ with e as materialized (
     ) h
 ), kept as (
   update jobq.lease l
-    set ended_slots = h.slots, ended_ms = h.ms, expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
+    set ended_slots = h.slots, ended_ms = h.ms, begun = h.begun, expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
     from held h
     where l.id = h.id and l.ctid = any(array(select h.place from held h where cardinality(h.slots) < h.jobs))
     returning l.id

@@ -23,6 +23,10 @@ const (
 	// endedMemory is the time over which the recent rate is averaged. A worker whose
 	// queue was empty claims few jobs at once until that time has passed.
 	endedMemory = 20 * time.Millisecond
+	// exchangeMemory is over how many round trips their time is averaged.
+	exchangeMemory = 8
+	// ranMemory is over how many runs their time is averaged.
+	ranMemory = 100
 )
 
 // rate is how often something happened per second recently.
@@ -43,6 +47,26 @@ func (r *rate) observe(now time.Duration, events int, memory time.Duration) {
 
 // Ended records how many runs have ended since it was last called.
 func (p *Planner) Ended(now time.Duration, runs int) { p.ended.observe(now, runs, endedMemory) }
+
+// Exchanged records how long a round trip took.
+func (p *Planner) Exchanged(took time.Duration) {
+	p.exchange += (min(took, aheadTime) - p.exchange) / exchangeMemory
+}
+
+// Ran records how long runs took together that have ended.
+func (p *Planner) Ran(took time.Duration, runs int) {
+	weight := min(float64(runs)/ranMemory, 1)
+	p.ran += time.Duration(weight * float64(took/time.Duration(runs)-p.ran))
+}
+
+// BeginAhead is how many jobs may be said to begin before one of the slots is free for them: one, and
+// as many as are expected to begin during two round trips. So slots are busy until the next round trip
+// has said more.
+//
+// For example, 10 slots, runs of 5 ms, and round trips of 3 ms: one, and 12.
+func (p *Planner) BeginAhead(slots int) int {
+	return 1 + min(int(int64(slots)*int64(2*p.exchange)/max(int64(p.ran), 1)), AheadMax)
+}
 
 // Count is how many jobs to claim. inHand is how many jobs are in hand or asked for by
 // claims under way, and ahead says that jobs may be claimed for which no slot is free yet.

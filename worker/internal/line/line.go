@@ -51,6 +51,8 @@ type Planner struct {
 	// too long. A look at the whole line that is answered ends that.
 	separate bool
 	ageing   ageing
+	exchange time.Duration // how long a round trip takes, on average
+	ran      time.Duration // and a run
 }
 
 // New returns a planner that has claimed nothing and is to claim at once.
