@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the UI has ended:", panickingUI(flag, os.Args[1], len(os.Args) > 2))
 		os.Exit(1)
 	}
+	if url, ledger, ok := strings.Cut(os.Getenv(asLedger), " "); ok {
+		fmt.Fprintln(os.Stderr, "the worker has ended:", runLedger(url, ledger))
+		os.Exit(1)
+	}
 	if os.Getenv(asCommand) != "" {
 		main()
 	}

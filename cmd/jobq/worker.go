@@ -37,6 +37,7 @@ type workerFlags struct {
 	lease        time.Duration
 	poll         time.Duration
 	pollOnly     bool
+	claimAhead   bool
 	drainTimeout time.Duration
 	reconcile    string
 	janitorMode  string
@@ -95,6 +96,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	durationVar(flags, &f.lease, "lease", 0, `set the lease of the queues, for all workers, as "jobq queues set" does and with its privileges (default as stored, else 60s)`)
 	durationVar(flags, &f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN; behind a pooler that shares sessions it is so by itself, unless --listen-url gives a direct connection")
+	flags.BoolVar(&f.claimAhead, "claim-ahead", true, "also claim the short jobs that begin in the next 50 ms, of queues for which the file does not say otherwise; false: only when a slot is free")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
@@ -140,7 +142,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if len(queues) == 0 {
 		queues = slotsOf(file)
 	}
-	configs, err := queueConfigs(queues)
+	configs, err := queueConfigs(queues, file, f.claimAhead)
 	if err != nil {
 		return err
 	}
@@ -311,13 +313,13 @@ func slotsOf(file *config.File) map[string]int {
 
 // queueConfigs are the queues as the worker takes them. Zero slots, which are the
 // default there, are a mistake where somebody writes them.
-func queueConfigs(queues map[string]int) (map[string]worker.QueueConfig, error) {
+func queueConfigs(queues map[string]int, file *config.File, claimAhead bool) (map[string]worker.QueueConfig, error) {
 	configs := make(map[string]worker.QueueConfig, len(queues))
 	for name, slots := range queues {
 		if slots < 1 {
 			return nil, usagef("queue %q: slots must be at least 1, not %d", name, slots)
 		}
-		configs[name] = worker.QueueConfig{Slots: slots}
+		configs[name] = worker.QueueConfig{Slots: slots, NoClaimAhead: !claimAhead || file.Queues[name].NoClaimAhead}
 	}
 	return configs, nil
 }

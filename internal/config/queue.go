@@ -22,6 +22,8 @@ const none = "none"
 type Queue struct {
 	// Slots are how many of its jobs run at once in the worker; nil for the default.
 	Slots *int
+	// NoClaimAhead has the worker claim no more jobs than it has free slots.
+	NoClaimAhead bool
 	// Limit is how many run at once over all workers, 0 for as many as they have slots
 	// for. Nil leaves what is stored.
 	Limit *int
@@ -94,6 +96,12 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	switch {
 	case name == "slots":
 		q.Slots, err = number(value)
+	case name == "claim_ahead":
+		var ahead bool
+		if value.Decode(&ahead) != nil {
+			return fmt.Errorf("must be true or false, not %.50q", value.Value)
+		}
+		q.NoClaimAhead = !ahead
 	case name == "limit" && value.Value == none:
 		q.Limit = new(int)
 	case name == "limit":
@@ -126,7 +134,7 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "failed_retention":
 		q.FailedRetention, err = retention(value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention")
+		err = errors.New("not known: a queue has slots, claim_ahead, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)

@@ -34,8 +34,9 @@ type Stream struct {
 	// stop that the process does not obey.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
-	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
-	// negative.
+	// kept. The kind then has so many slots of its own in each queue, unless its options give
+	// it fewer: a job that would wait for a process is not claimed. Default 0: as many as there
+	// are jobs at a time, which slots limit. Not negative, and at most 10,000.
 	Processes int
 }
 
@@ -51,10 +52,23 @@ func (p *Programs) HandleStream(kind string, stream Stream, options *worker.Hand
 	pool := &streamPool{programs: p, kind: kind, stream: stream}
 	if stream.Processes > 0 {
 		pool.places = make(chan struct{}, stream.Processes)
+		options = withSlots(options, stream.Processes)
 	}
 	p.graceMax = max(p.graceMax, stream.Grace)
 	p.pools = append(p.pools, pool)
 	return p.handle(kind, pool.run, options)
+}
+
+// withSlots are the options with so many slots, unless they have fewer.
+func withSlots(options *worker.HandleOptions, slots int) *worker.HandleOptions {
+	var all worker.HandleOptions
+	if options != nil {
+		all = *options
+	}
+	if all.Slots == 0 || all.Slots > slots {
+		all.Slots = slots
+	}
+	return &all
 }
 
 // streamPool is the processes of one kind.
