@@ -143,6 +143,7 @@ type ReasonFacts struct {
 	WorkerDraining bool       `json:"worker_draining,omitempty"`
 	ReapedFrom     *time.Time `json:"reaped_from,omitempty"` // when a janitor may take the lease away: with the queue's stale grace
 	LostAt         *time.Time `json:"lost_at,omitempty"`     // when a janitor that has begun to last looked
+	NotBegun       bool       `json:"not_begun,omitempty"`   // the worker has claimed it ahead
 	ProgressedAt   *time.Time `json:"progressed_at,omitempty"`
 	Percent        float32    `json:"percent,omitempty"`
 	Stage          string     `json:"stage,omitempty"`

@@ -29,6 +29,14 @@ func claimedCases() []whyCase {
 			p.exec("insert into jobq.progress (job_id, lease_id, progressed_at, percent, stage) values ($1, $2, now() - interval '5 min', 40, 'resize')", id, p.Claimed(id).LeaseToken)
 			return id
 		}, codes{monitor.ReasonRunning}, []string{"it runs on w: claimed at ", "last progress 5m ago: 40% resize"}, ""},
+		{"claimed ahead", func(p planted) int64 {
+			id := running(p)
+			p.exec("update jobq.lease set begun = 0")
+			job, err := p.Client.Get(ctx, id)
+			require.NoError(p, err)
+			require.Nil(p, job.StartedAt)
+			return id
+		}, codes{monitor.ReasonRunning}, []string{"w has claimed it and has not begun it: it waits there for a slot: claimed at "}, ""},
 		{"running on a silent worker", func(p planted) int64 {
 			id := running(p)
 			p.exec("update jobq.worker set heartbeat_at = now() - interval '3 min'")

@@ -14,7 +14,8 @@
 //
 //	 0.000 s  a claim is sent: up to 3 jobs from the head of the line
 //	 0.002 s  it is answered: jobs 41, 42 and 44 under lease 900, until 60 s. The
-//	          line is claimed up to 44, and 3 handlers begin. What a codec has encoded is
+//	          line is claimed up to 44. The lease says that all three may have begun,
+//	          and 3 handlers begin. What a codec has encoded is
 //	          decoded first; a job that cannot be decoded goes back, see unreadable.go
 //	 0.100 s  43 is committed
 //	 0.250 s  41 succeeds. The next round trip says so in lease 900 and claims one
@@ -32,6 +33,11 @@
 // Had the database answered, and 44 succeeded at 70 s, its end would be on its own
 // row, since it took longer than the lease can tell, and lease 900 would move to the
 // history in the same round trip.
+//
+// If jobs are short, a claim takes more jobs than slots are free. Then a later round trip
+// stores in the lease that these may begin, and only then they do. So whoever finds the lease
+// expired knows which jobs have never begun, and takes no attempt from them: package
+// internal/ahead has an example.
 //
 // Every write names the lease's owner and token, so that a run which goes on
 // regardless changes nothing in the queue. A Go handler that ignores its context
@@ -67,8 +73,8 @@
 // A job goes through these files: queue.go, the loop of a queue; claim.go, the claim
 // that gets the job; run.go, its handler; end.go, how it ended; exchange.go, the
 // round trip that stores that, and store.go, what the answer says. load.go is what a
-// queue has in hand meanwhile, and reports.go what a run has reported; keeper.go extends
+// queue has in hand meanwhile, begin.go which of it may begin, and reports.go what a run has reported; keeper.go extends
 // the leases; unanswered.go releases the jobs of claims whose answers were lost. In
 // internal, package line decides what to claim, package leases until when a lease is
-// held, and package waking when an idle queue looks for jobs.
+// held, package ahead which jobs may begin, and package waking when an idle queue looks for jobs.
 package worker

@@ -116,6 +116,9 @@ func writeStory(out io.Writer, whole jobStory) error {
 	moment("created", &job.CreatedAt)
 	moment("run at", &job.RunAt)
 	moment("started", job.StartedAt)
+	if job.State == jobq.StateRunning && job.StartedAt == nil {
+		field("started", "not yet: its worker has claimed it ahead")
+	}
 	moment("finished", job.FinishedAt)
 	if job.LeaseOwner != "" {
 		field("worker", "%s, token %d", job.LeaseOwner, job.LeaseToken)

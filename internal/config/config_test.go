@@ -118,7 +118,7 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {rate: none, burst: 5}":         "line 2: burst: needs a rate",
 		"queues:\n  q: {rate: 5/s, key_rate_burst: 5}": "line 2: key_rate_burst: needs a key_rate",
 		"queues:\n  q:\n    key_rate: 5":               "line 3: key_rate: must be like 100/s",
-		"queues:\n  q: {claim_ahead: perhaps}":           "line 2: claim_ahead: must be true or false, not \"perhaps\"",
+		"queues:\n  q: {claim_ahead: perhaps}":         "line 2: claim_ahead: must be true or false, not \"perhaps\"",
 		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, claim_ahead, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention",
 		"queues:\n  q: {age_after: 300}":               "line 2: age_after: must be a duration such as 10m, or none, not \"300\"",
 		"queues:\n  q:\n    age_after: 0s":             "line 3: age_after: must be a duration",

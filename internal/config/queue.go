@@ -97,11 +97,10 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "slots":
 		q.Slots, err = number(value)
 	case name == "claim_ahead":
-		var ahead bool
-		if value.Decode(&ahead) != nil {
-			return fmt.Errorf("must be true or false, not %.50q", value.Value)
+		q.NoClaimAhead = value.Value == "false"
+		if value.Tag != "!!bool" {
+			err = fmt.Errorf("must be true or false, not %.50q", value.Value)
 		}
-		q.NoClaimAhead = !ahead
 	case name == "limit" && value.Value == none:
 		q.Limit = new(int)
 	case name == "limit":

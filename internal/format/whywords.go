@@ -275,7 +275,10 @@ func whyRunning(reason monitor.Reason, now time.Time) (says, advice string) {
 	default: // it runs
 	}
 	says = "it runs on " + f.Worker
-	if f.ProgressedAt == nil { // only the worker knows when it begins what it has claimed
+	switch {
+	case f.NotBegun:
+		says = f.Worker + " has claimed it and has not begun it: it waits there for a slot"
+	case f.ProgressedAt == nil: // it may begin a moment after the lease says that it may
 		says += ", or waits there for a slot to come free"
 	}
 	says += ": claimed" + whenOf(f.Since, now)
@@ -285,7 +288,7 @@ func whyRunning(reason monitor.Reason, now time.Time) (says, advice string) {
 	switch {
 	case f.ProgressedAt != nil:
 		says += fmt.Sprintf("; last progress %s: %.0f%% %s", When(*f.ProgressedAt, now), f.Percent, strings.TrimSpace(f.Stage+" "+f.Message))
-	default:
+	case !f.NotBegun:
 		says += "; it has reported no progress"
 	}
 	switch {

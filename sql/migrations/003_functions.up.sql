@@ -16,7 +16,7 @@ create view jobq.job as
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
       r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, coalesce(r.run_at, r.created_at), r.created_at,
-      coalesce(r.began_at, l.claimed_at), coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
+      coalesce(r.began_at, case when e.runs and r.slot > l.begun then null else l.claimed_at end), coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
       case when e.runs then l.expires_at end, case when e.runs then r.cancel_requested_at end,
       p.progressed_at, p.percent, p.stage,
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case when e.runs then r.clear_reason end, r.tags,
@@ -26,10 +26,10 @@ create view jobq.job as
     -- The limit keeps the planner from hashing all leases for one job; neighbours
     -- mostly have the same lease, which it remembers.
     left join lateral (
-      select x.claimed_at, x.owner, x.expires_at, null::smallint[] as ended, x.ended_slots, x.ended_ms
+      select x.claimed_at, x.owner, x.expires_at, x.begun, null::smallint[] as ended, x.ended_slots, x.ended_ms
         from jobq.lease x where x.id = r.lease_id
       union all
-      select x.claimed_at, x.owner, null, x.ended, null, null
+      select x.claimed_at, x.owner, null, null, x.ended, null, null
         from jobq.past_lease x where x.id = r.lease_id
       limit 1
     ) l on true

@@ -524,7 +524,9 @@ declare
   whole jsonb;
   locked jsonb;
 begin
-  select x.owner, x.claimed_at, x.expires_at, x.lost_at, x.expires_at + coalesce(q.stale_grace, interval '0') as reaped_from into l
+  select x.owner, x.claimed_at, x.expires_at, x.lost_at, x.expires_at + coalesce(q.stale_grace, interval '0') as reaped_from,
+      array_position(x.job_ids, why_running.job_id) > x.begun as unbegun
+    into l
     from jobq.lease x
     left join jobq.queue q on q.name = job_queue
     where x.id = token;
@@ -534,7 +536,8 @@ begin
   end if;
   select x.heartbeat_at, x.draining or x.drain_requested_at is not null as draining into w from jobq.worker x where x.id = l.owner;
   whole := jsonb_build_object('worker', l.owner, 'since', l.claimed_at, 'until', l.expires_at,
-    'heard_at', w.heartbeat_at, 'worker_draining', coalesce(w.draining, false));
+    'heard_at', w.heartbeat_at, 'worker_draining', coalesce(w.draining, false))
+    || case when l.unbegun then '{"not_begun": true}' else '{}'::jsonb end;
   if l.lost_at is not null or l.expires_at < statement_timestamp() then
     whole := whole || jsonb_build_object('reaped_from', l.reaped_from, 'lost_at', l.lost_at, 'janitor', jobq.why_janitor());
     return query select 'lease_expired', whole;
