@@ -53,7 +53,7 @@ func runLedger(url, ledger string) error {
 		return err
 	}
 	w, err := worker.New(client, &worker.Config{
-		Queues: map[string]worker.QueueConfig{"default": {Slots: ledgerSlots}}, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Queues: map[string]worker.QueueConfig{"default": {Slots: ledgerSlots}}, NoJanitor: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -97,10 +97,11 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 	case name == "slots":
 		q.Slots, err = number(value)
 	case name == "claim_ahead":
-		q.NoClaimAhead = value.Value == "false"
-		if value.Tag != "!!bool" {
+		var ahead bool
+		if err = value.Decode(&ahead); err != nil {
 			err = fmt.Errorf("must be true or false, not %.50q", value.Value)
 		}
+		q.NoClaimAhead = !ahead
 	case name == "limit" && value.Value == none:
 		q.Limit = new(int)
 	case name == "limit":
