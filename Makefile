@@ -39,7 +39,7 @@ demo: ## Run the demo: real work, a killed worker, recovery
 
 .PHONY: test
 test: ## Run all tests, on a private PostgreSQL, with the race detector
-	go test -race -timeout 40m ./...
+	go run ./internal/testall
 
 .PHONY: check
 check: format-check vet lint sqlc-diff test fault-smoke bench-check ## What CI checks, but for other servers and known vulnerabilities

@@ -32,7 +32,7 @@ func (a *app) runDemo(cmd *cobra.Command, folder string) error {
 	url, err := a.url()
 	listenURL := a.listenAddress()
 	if err != nil {
-		server, err := postgres.Start(cmd.Context(), postgres.Config{Durable: true})
+		server, err := postgres.Start(cmd.Context(), postgres.Config{Durable: true, Logger: warnings(cmd)})
 		if err != nil {
 			return err
 		}

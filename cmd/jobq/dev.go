@@ -65,7 +65,7 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 			return err
 		}
 	}
-	server, err := postgres.Start(cmd.Context(), postgres.Config{DataDir: dir, Durable: true, TCP: true})
+	server, err := postgres.Start(cmd.Context(), postgres.Config{DataDir: dir, Durable: true, TCP: true, Logger: warnings(cmd)})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func exports(url string) string {
 
 // devRun runs a command on a server of its own.
 func (a *app) devRun(cmd *cobra.Command, args []string) error {
-	server, err := postgres.Start(cmd.Context(), postgres.Config{})
+	server, err := postgres.Start(cmd.Context(), postgres.Config{Logger: warnings(cmd)})
 	if err != nil {
 		return err
 	}
@@ -137,6 +137,11 @@ func (a *app) migrateUp(ctx context.Context, url string) error {
 	defer pool.Close()
 	_, err = migrate.Up(ctx, pool, &migrate.Config{Schema: a.schema, Logger: slog.New(slog.DiscardHandler)})
 	return err
+}
+
+// warnings is a log of what takes long or goes wrong with a private server.
+func warnings(cmd *cobra.Command) *slog.Logger {
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func stopPostgres(server *postgres.Server) {

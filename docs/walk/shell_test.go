@@ -59,6 +59,9 @@ func newVisit(t *testing.T, binaries string, page page) *visit {
 		"PATH=" + binaries + ":" + os.Getenv("PATH"), "HOME=" + v.folder, "XDG_STATE_HOME=" + v.folder, "XDG_CONFIG_HOME=" + v.folder,
 		"DATABASE_URL=" + url, "EDITOR=true", "LANG=C.UTF-8", "TERM=xterm-256color",
 	}
+	if folder := os.Getenv("JOBQ_PG_BIN"); folder != "" {
+		v.env = append(v.env, "JOBQ_PG_BIN="+folder)
+	}
 	if page.before != "" {
 		v.run(page.before, 0)
 	}
@@ -101,7 +104,10 @@ func (v *visit) shell(text string) {
 		if r.excused != "" {
 			continue
 		}
-		if usesJQ.MatchString(v.page.replace(command)+"\n"+r.first+"\n"+r.instead) && v.lacks("jq", "jq --version", "apt-get install jq") {
+		all := v.page.replace(command) + "\n" + r.first + "\n" + r.instead
+		if usesJQ.MatchString(all) && v.lacks("jq", "jq --version", "apt-get install jq") ||
+			usesClient.MatchString(all) && v.lacks("shell", "pg_dump --version", "apt-get install postgresql-client") ||
+			strings.HasPrefix(command, "make ") && v.lacks("make", "make --version", "apt-get install make") {
 			continue
 		}
 		v.interrupt(r)
@@ -125,8 +131,11 @@ func (v *visit) shell(text string) {
 	}
 }
 
-// usesJQ finds the program jq in a command.
-var usesJQ = regexp.MustCompile(`\bjq\b`)
+// usesJQ finds the program jq in a command, and usesClient those of PostgreSQL's clients.
+var (
+	usesJQ     = regexp.MustCompile(`\bjq\b`)
+	usesClient = regexp.MustCompile(`\b(psql|pg_dump|pg_restore)\b`)
+)
 
 // lacks says whether this machine lacks a program that a command checks for.
 func (v *visit) lacks(name, check, install string) bool {

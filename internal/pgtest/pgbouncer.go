@@ -21,9 +21,7 @@ import (
 const (
 	// pgBouncerVariable names another PgBouncer to test with than the machine's.
 	pgBouncerVariable = "JOBQ_TEST_PGBOUNCER"
-	// withoutPgBouncerVariable allows these tests to be skipped.
-	withoutPgBouncerVariable = "JOBQ_TEST_WITHOUT_PGBOUNCER"
-	pgBouncerPort            = 6432
+	pgBouncerPort     = 6432
 )
 
 // PgBouncer is a PgBouncer before one of the test servers, with a pool for each
@@ -34,8 +32,7 @@ type PgBouncer struct {
 
 // StartPgBouncer runs a PgBouncer before the server of the database, until the
 // test ends: with settings of the section [pgbouncer], such as pool_mode. Without
-// a PgBouncer on the machine the test fails, unless the environment says that
-// there is none to be had.
+// a PgBouncer on the machine the test is skipped, unless JOBQ_TEST_REQUIRE has its name: see Missing.
 func StartPgBouncer(tb testing.TB, databaseURL string, settings map[string]string) *PgBouncer {
 	tb.Helper()
 	program := pgBouncerProgram(tb)
@@ -95,10 +92,8 @@ func pgBouncerProgram(tb testing.TB) string {
 			return program
 		}
 	}
-	if os.Getenv(withoutPgBouncerVariable) != "" {
-		tb.Skipf("PgBouncer is NOT TESTED: there is none, and %s allows that", withoutPgBouncerVariable)
-	}
-	tb.Fatalf("there is no pgbouncer: install it (apt-get install pgbouncer), or set %s=1 where it cannot be had", withoutPgBouncerVariable)
+	Missing(tb, "pgbouncer", "install PgBouncer (Debian: apt-get install pgbouncer)")
+	tb.Skip("NOT CHECKED: jobq behind a pooler")
 	return ""
 }
 

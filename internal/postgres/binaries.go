@@ -91,11 +91,20 @@ func binaries(ctx context.Context, a account, major int, log *slog.Logger) (Bina
 	if cacheErr != nil {
 		return Binaries{}, fmt.Errorf("%w (and there is no folder for a download: %w)", err, cacheErr)
 	}
-	log.Info("downloading PostgreSQL", "version", string(downloadVersion), "folder", cache)
-	if downloadErr := download(ctx, cache, ""); downloadErr != nil {
+	log.Warn("downloading PostgreSQL: this machine has none", "folder", cache)
+	if downloadErr := download(ctx, cache, sources()); downloadErr != nil {
 		return Binaries{}, fmt.Errorf("%w (and the download did not work: %w)", err, downloadErr)
 	}
 	return s.find(ctx)
+}
+
+// Provide finds the server's programs as Start does, and downloads them if there are none.
+func Provide(ctx context.Context, log *slog.Logger) (Binaries, error) {
+	account, err := serverAccount()
+	if err != nil {
+		return Binaries{}, err
+	}
+	return binaries(ctx, account, 0, log)
 }
 
 // find returns the newest server that can be used.

