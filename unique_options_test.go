@@ -219,7 +219,7 @@ func TestUniquenessIsChecked(t *testing.T) {
 		`{"by": ["id"], "for": "-1 s"}`:  "for must be an interval",
 		`{"by": ["id"], "for": "11 y"}`:  "for must be an interval",
 		`{"by": ["id"], "window": "0"}`:  "window must be an interval",
-		`{"by":["id"],"window":"1 mon"}`: "window must be at least a second, and in days",
+		`{"by":["id"],"window":"1 mon"}`: "window must be in days",
 		`{"by":["id"],"window":"1 ms"}`:  "window must be at least a second",
 		`{"by": ["id"], "window": "1 h", "for": "1 h"}`:   "give window or for, and not both",
 		`{"by": ["id"], "on_conflict": "raise"}`:          "on_conflict must be skip, replace or fail, not \"raise\"",

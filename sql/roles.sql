@@ -22,7 +22,7 @@ end $$;
 grant usage on schema jobq to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 -- Every client looks which version the tables have, what the limit on args is, and
 -- what the defaults are: an insert evaluates them in the name of who makes it.
-grant execute on function jobq.args_bytes_max, jobq.age_after_default, jobq.lease_default, jobq.max_attempts_default to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
+grant execute on function jobq.args_bytes_max, jobq.has_months, jobq.age_after_default, jobq.lease_default, jobq.max_attempts_default to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 
 -- A producer adds jobs and reads nothing, not even its own: no args of others,

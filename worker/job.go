@@ -110,8 +110,14 @@ func (r *Run) Metadata() json.RawMessage { return r.row.Metadata }
 func (r *Run) CreatedAt() time.Time { return r.row.CreatedAt.Time }
 
 // Waited is how long the job was ready before this run claimed it, by the
-// database's clock.
-func (r *Run) Waited() time.Duration { return max(r.row.StartedAt.Time.Sub(r.row.RunAt.Time), 0) }
+// database's clock. A job whose time was before its enqueue was ready from then on.
+func (r *Run) Waited() time.Duration {
+	ready := r.row.RunAt.Time
+	if r.row.CreatedAt.Time.After(ready) {
+		ready = r.row.CreatedAt.Time
+	}
+	return max(r.row.StartedAt.Time.Sub(ready), 0)
+}
 
 // Checkpoint decodes what an earlier run has saved into target, and says
 // whether there was anything.

@@ -236,14 +236,14 @@ with done as (
     where r.id = $2 and r.lease_id = $3 and r.state is null
       and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $3 limit 1)
-    returning r.id, r.queue, r.kind, coalesce(r.run_at, r.created_at) as run_at, $5::timestamptz as claimed_at
+    returning r.id, r.queue, r.kind, greatest(r.run_at, r.created_at) as ready_at, $5::timestamptz as claimed_at
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), d.queue, d.kind, 1, 0, 0, 0, 0,
-        extract(epoch from clock_timestamp() - d.claimed_at)::float8, extract(epoch from d.claimed_at - d.run_at)::float8
+        extract(epoch from clock_timestamp() - d.claimed_at)::float8, extract(epoch from d.claimed_at - d.ready_at)::float8
       from done d
 )
 select d.id from done d
@@ -297,7 +297,7 @@ with f as materialized (
       unnest($11::boolean[]), unnest($12::jsonb[]), unnest($13::jsonb[]))
       as f(id, token, claimed_at, retried, outcome, error, output, delay, final, ran_us, quiet, result, usage)
 ), held as materialized (
-  select h.place, h.id, h.lease_id, f.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
+  select h.place, h.id, h.lease_id, f.claimed_at, h.queue, h.kind, h.run_at, h.ready_at, h.attempts as attempts_before,
       case when f.ran_us > 0 then greatest(f.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else f.claimed_at end as began_at,
       f.outcome, f.output, f.delay, f.ran_us >= 0 as started, f.quiet, f.result, f.usage, f.error,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
@@ -315,7 +315,8 @@ with f as materialized (
       end::jobq.job_state as state
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, coalesce(x.run_at, x.created_at) as run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, coalesce(x.run_at, x.created_at) as run_at, greatest(x.run_at, x.created_at) as ready_at,
+          x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
         from jobq.run x
         where x.id = f.id and x.lease_id = f.token and x.state is null
           and (select l.owner = $14 and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
@@ -340,7 +341,7 @@ with f as materialized (
       r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags, r.partition_key
 ), done as materialized (
   -- A row that has changed since the snapshot is locked in its new version, and is in neither.
-  select h.id, h.lease_id, h.claimed_at, h.began_at, h.queue, h.kind, h.run_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
+  select h.id, h.lease_id, h.claimed_at, h.began_at, h.queue, h.kind, h.ready_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
       h.usage, h.error, h.state
     from held h
     join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
@@ -378,7 +379,7 @@ with f as materialized (
         count(*) filter (where d.outcome in ('failed', 'timed_out') and d.state in ('available', 'scheduled')), 0,
         count(*) filter (where d.state = 'cancelled'),
         coalesce(sum(extract(epoch from clock_timestamp() - d.began_at)::float8) filter (where d.state <> 'cancelled'), 0),
-        coalesce(sum(extract(epoch from d.claimed_at - d.run_at)::float8) filter (where d.state = 'completed'), 0)
+        coalesce(sum(extract(epoch from d.claimed_at - d.ready_at)::float8) filter (where d.state = 'completed'), 0)
       from done d
       where d.outcome in ('completed', 'failed', 'timed_out') or d.state = 'cancelled'
       group by d.queue, d.kind

@@ -112,6 +112,12 @@ create function jobq.lease_default() returns interval
   language sql immutable parallel safe
   return interval '60 s';
 
+-- has_months says whether one of the spans has months or years. As seconds, a month is 30 days and a year 365.25 days: nobody
+-- who writes '1 month' means that. A schedule says it with cron.
+create function jobq.has_months(spans interval[]) returns boolean
+  language sql immutable parallel safe
+  return (select coalesce(bool_or(extract(year from s.span) <> 0 or extract(month from s.span) <> 0), false) from unnest(spans) as s(span));
+
 create function jobq.age_after_default() returns interval
   language sql immutable parallel safe
   return interval '5 minutes';
@@ -184,6 +190,8 @@ create table jobq.pending (
   -- would hold up all the others, so a row with such values never gets in.
   constraint "backoff_base must be positive, at most 10 years" check (backoff_base > interval '0' and backoff_base <= interval '10 years'),
   constraint "backoff_max must be positive, at most 10 years" check (backoff_max > interval '0' and backoff_max <= interval '10 years'),
+  constraint "timeout and backoff must be without months and years"
+    check (timeout is null and backoff_base is null and backoff_max is null or not jobq.has_months(array[timeout, backoff_base, backoff_max])),
   -- Go and JSON have no other years.
   constraint "run_at must be in the years 1 to 9999" check (run_at >= '0001-01-01 00:00:00+00' and run_at < '10000-01-01 00:00:00+00'),
   constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1)),
@@ -467,6 +475,8 @@ create table jobq.queue (
   constraint "key_rate_burst must be 1 to 1000000" check (key_rate_burst between 1 and 1000000),
   constraint "key_rate_burst needs key_rate_jobs" check (key_rate_burst is null or key_rate_jobs is not null),
   constraint "age_after must be 0 to 30 days" check (age_after between interval '0' and interval '30 days'),
+  constraint "lease, grace, delays and periods must be without months" check
+    (not jobq.has_months(array[lease, extend_every, stale_grace, redelivery_delay, rate_period, key_rate_period, age_after])),
   constraint "retention must be 1 day to 10 years" check (retention between interval '1 day' and interval '10 years'),
   constraint "failed_retention must be 1 day to 10 years" check (failed_retention between interval '1 day' and interval '10 years')
 );
@@ -772,5 +782,5 @@ create table jobq.stat (
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.age_after_default, jobq.args_bytes_max, jobq.json_problem, jobq.json_problem_large, jobq.json_require, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
+  jobq.age_after_default, jobq.args_bytes_max, jobq.has_months, jobq.json_problem, jobq.json_problem_large, jobq.json_require, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
   from public;

@@ -143,6 +143,8 @@ create function jobq.job_problem(
       format('backoff_base must be positive, at most 10 years, not %s', backoff_base)
     when backoff_max <= '0' or backoff_max > '10 years' then
       format('backoff_max must be positive, at most 10 years, not %s', backoff_max)
+    when coalesce(timeout, backoff_base, backoff_max) is not null and jobq.has_months(array[timeout, backoff_base, backoff_max]) then
+      'timeout and backoff must be without months and years'
     when array_ndims(tags) > 1 then 'tags must be one list of texts, not a list of lists'
     when cardinality(tags) > 32 then
       format('tags must be at most 32, without nulls, 8 KiB in all, not %s', cardinality(tags))
@@ -375,9 +377,12 @@ begin
   end if;
   if period is null or period <= '0' or period > '10 years' then
     problem := format('uniqueness: %s must be an interval such as "1 hour", positive, at most 10 years, not %s', name, left(value::text, 40));
-  elsif name = 'window' and (extract(month from period) <> 0 or extract(year from period) <> 0 or period < '1 s') then
-    problem := format('uniqueness: window must be at least a second, and in days, hours, minutes or seconds, not %s', left(value::text, 40));
+  elsif jobq.has_months(array[period]) then
+    problem := format('uniqueness: %s must be in days, hours, minutes or seconds, not %s', name, left(value::text, 40));
+  elsif name = 'window' and period < '1 s' then
+    problem := format('uniqueness: window must be at least a second, not %s', left(value::text, 40));
   end if;
+  period := make_interval(secs => extract(epoch from period)); -- a day is 24 hours, also where the session's time zone has 23 that day
 exception when data_exception then
   problem := format('uniqueness: %s must be an interval such as "1 hour", not %s', name, left(value::text, 40));
 end $$;

@@ -60,6 +60,8 @@ create table jobq.schedule (
   constraint "cron must be 1 to 255 characters" check (char_length(cron) between 1 and 255),
   constraint "every must be whole seconds, 1 second to 366 days" check (every between interval '1 s' and interval '366 days'
     and extract(epoch from every) = trunc(extract(epoch from every))),
+  constraint "every, timeout, backoff and catch_up_within are without months"
+    check (not jobq.has_months(array[every, timeout, backoff_base, backoff_max, catch_up_within])),
   constraint "time_zone must be 1 to 64 characters" check (char_length(time_zone) between 1 and 64),
   constraint "catch_up must be none, latest or all" check (catch_up in ('none', 'latest', 'all')),
   constraint "catch_up_max must be 1 to 1000" check (catch_up_max between 1 and 1000),
@@ -155,6 +157,8 @@ create function jobq.schedule_problem(s jobq.schedule) returns text
       when char_length(s.name) not between 1 and 128 then format('name must be 1 to 128 characters, not %s', char_length(s.name))
       when (s.cron is null) = (s.every is null) then 'either cron or every must be given'
       when char_length(s.cron) not between 1 and 255 then format('cron must be 1 to 255 characters, not %s', char_length(s.cron))
+      when jobq.has_months(array[s.every]) then
+        format('every must be in weeks, days, hours, minutes or seconds, not %s: a month or a year is said with cron, such as 0 0 1 * *', s.every)
       when s.every not between interval '1 s' and interval '366 days' or extract(epoch from s.every) <> trunc(extract(epoch from s.every)) then
         format('every must be whole seconds, 1 second to 366 days, not %s', s.every)
       when s.every is not null and s.time_zone <> 'UTC' then 'time_zone is for cron: every so often is the same everywhere'
@@ -163,6 +167,8 @@ create function jobq.schedule_problem(s jobq.schedule) returns text
       when s.catch_up_max not between 1 and 1000 then format('catch_up_max must be 1 to 1000, not %s', s.catch_up_max)
       when s.catch_up_within not between interval '1 s' and interval '10 years' then
         format('catch_up_within must be 1 second to 10 years, not %s', s.catch_up_within)
+      when jobq.has_months(array[s.catch_up_within]) then
+        format('catch_up_within must be in weeks, days, hours, minutes or seconds, not %s', s.catch_up_within)
       when s.overlap not in ('allow', 'skip') then format('overlap must be allow or skip, not %s', left(s.overlap, 100))
       when char_length(s.source) > 255 then format('source must be at most 255 characters, not %s', char_length(s.source))
       when jsonb_typeof(s.metadata) <> 'object' then format('metadata must be a JSON object, not %s', jsonb_typeof(s.metadata))

@@ -106,7 +106,7 @@ begin
         case when outcome = 'failed' and went_to in ('available', 'scheduled') then 1 else 0 end, 0,
         case when went_to = 'cancelled' then 1 else 0 end,
         case when went_to <> 'cancelled' then extract(epoch from ended_at - held.claimed_at)::float8 else 0 end,
-        case when went_to = 'completed' then extract(epoch from held.claimed_at - coalesce(job.run_at, job.created_at))::float8 else 0 end);
+        case when went_to = 'completed' then extract(epoch from held.claimed_at - greatest(job.run_at, job.created_at))::float8 else 0 end);
   end if;
   return went_to;
 end $$;
