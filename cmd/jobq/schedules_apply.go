@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,15 +65,10 @@ alone. docs/configuration.md says what the file can say.`,
 func (a *app) declareSchedules(ctx context.Context, client *jobq.Client, file *config.File) (operator.Declared, error) {
 	declaration := operator.Declaration{App: file.App, Version: file.SchedulesVersion}
 	for name, s := range file.Schedules {
-		args, argsErr := config.JSON(s.Args)
-		metadata, err := config.JSON(s.Metadata)
-		if err = cmp.Or(argsErr, err); err != nil {
-			return operator.Declared{}, usagef("%s: %w", file.Path, file.ScheduleError(name, err))
-		}
 		declaration.Schedules = append(declaration.Schedules, jobq.Schedule{
-			Name: name, Cron: s.Cron, TimeZone: s.TimeZone, Every: time.Duration(s.Every), Kind: s.Kind, Args: args, Queue: s.Queue,
+			Name: name, Cron: s.Cron, TimeZone: s.TimeZone, Every: time.Duration(s.Every), Kind: s.Kind, Args: json.RawMessage(s.Args), Queue: s.Queue,
 			Priority: s.Priority, MaxAttempts: s.MaxAttempts, Timeout: time.Duration(s.Timeout), BackoffBase: time.Duration(s.BackoffBase),
-			BackoffMax: time.Duration(s.BackoffMax), Tags: s.Tags, Metadata: metadata, PartitionKey: s.PartitionKey,
+			BackoffMax: time.Duration(s.BackoffMax), Tags: s.Tags, Metadata: json.RawMessage(s.Metadata), PartitionKey: s.PartitionKey,
 			CatchUp: jobq.CatchUp(s.CatchUp), CatchUpMax: s.CatchUpMax, CatchUpWithin: time.Duration(s.CatchUpWithin), Overlap: jobq.Overlap(s.Overlap),
 		})
 	}

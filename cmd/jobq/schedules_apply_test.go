@@ -70,8 +70,8 @@ schedules:
 		"schedules:\n  a: {every: 1h, kind: k}\n  b: {every: 1h}":                 "line 4: schedules: b: kind is missing",
 		"schedules_version: 3\nschedules: {a: {every: 1h, kind: k, overlap: no}}": path + `: line 3: schedules: a: set schedule "a": invalid value: overlap must be allow or skip`,
 		"schedules_version: -2\nschedules: {}\n":                                  "line 2: schedules_version must be 0 or more, not -2",
-		"schedules:\n  a: {every: 1h, kind: k, args: {1: 2}}\n":                   "line 3: schedules: a: args: JSON has only texts as keys",
-		"schedules:\n  a: {every: 1h, kind: k, args: [.inf]}\n":                   "line 3: schedules: a: args: JSON has no infinite numbers",
+		"schedules:\n  a: {every: 1h, kind: k, args: {1: 2}}\n":                   "line 3: JSON has only texts as keys",
+		"schedules:\n  a: {every: 1h, kind: k, args: [.inf]}\n":                   "line 3: \".inf\" is not a number as JSON writes it",
 	} {
 		write(content)
 		_, stderr, code := invoke(t, "", "schedules", "apply", "--database-url", url, "--config", path)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -107,8 +108,22 @@ func Load(path string) (*File, error) {
 	return file, nil
 }
 
+// errorBytesMax bounds the text of an error, which repeats what the file says.
+const errorBytesMax = 2000
+
 // Parse is Load for what has been read.
 func Parse(content []byte) (*File, error) {
+	file, err := parse(content)
+	if err != nil {
+		if text := err.Error(); len(text) > errorBytesMax {
+			return nil, errors.New(strings.ToValidUTF8(text[:errorBytesMax], "") + "…")
+		}
+		return nil, err
+	}
+	return file, nil
+}
+
+func parse(content []byte) (*File, error) {
 	if len(content) > fileBytesMax {
 		return nil, fmt.Errorf("the file is longer than %d bytes", fileBytesMax)
 	}

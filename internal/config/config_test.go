@@ -106,7 +106,7 @@ func TestRefused(t *testing.T) {
 		"app: a\nschedules:\n  s: {kind: k, cron: '61 * * * *'}":           "line 3: schedules: s: cron \"61 * * * *\": minute",
 		"app: a\nschedules:\n  s: {kind: k, cron: '@daily', time_zone: X}": "line 3: schedules: s: ",
 		"app: a\nschedules:\n  s: {kind: k, every: 1h, time_zone: UTC}":    "line 3: schedules: s: time_zone is for cron",
-		"app: a\nschedules:\n  s: {kind: k, every: 1h, args: {1: .inf}}":   "line 3: schedules: s: args: JSON",
+		"app: a\nschedules:\n  s: {kind: k, every: 1h, args: {1: .inf}}":   "line 3: JSON",
 		"app: a\nschedules:\n  s: {kind: k, evry: 1h}":                     "line 3: field evry not found",
 		"app: a\nschedules:\n  s: {kind: k, every: 10}":                    "line 3: duration",
 		"queues:\n  q: 0":                              "line 2: slots: must be a number of at least 1, not \"0\"",

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +19,7 @@ type Schedule struct {
 	TimeZone      string   `yaml:"time_zone"`
 	Every         Duration `yaml:"every"`
 	Kind          string   `yaml:"kind"`
-	Args          any      `yaml:"args"`
+	Args          Value    `yaml:"args"`
 	Queue         string   `yaml:"queue"`
 	Priority      int16    `yaml:"priority"`
 	MaxAttempts   int      `yaml:"max_attempts"`
@@ -28,27 +27,12 @@ type Schedule struct {
 	BackoffBase   Duration `yaml:"backoff_base"`
 	BackoffMax    Duration `yaml:"backoff_max"`
 	Tags          []string `yaml:"tags"`
-	Metadata      any      `yaml:"metadata"`
+	Metadata      Value    `yaml:"metadata"`
 	PartitionKey  string   `yaml:"partition_key"`
 	CatchUp       string   `yaml:"catch_up"`
 	CatchUpMax    int      `yaml:"catch_up_max"`
 	CatchUpWithin Duration `yaml:"catch_up_within"`
 	Overlap       string   `yaml:"overlap"`
-}
-
-// JSON is a value of the file as JSON: nil for none.
-func JSON(value any) (json.RawMessage, error) {
-	if value == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(value)
-	switch {
-	case errors.As(err, new(*json.UnsupportedTypeError)):
-		return nil, errors.New(`JSON has only texts as keys: put others in quotes, such as "1"`)
-	case errors.As(err, new(*json.UnsupportedValueError)):
-		return nil, errors.New("JSON has no infinite numbers, nor .nan")
-	}
-	return text, err
 }
 
 // checkSchedules refuses what cannot be meant, and names the line.
@@ -85,11 +69,6 @@ func (s *Schedule) check() error {
 	}
 	if s.Every != 0 && s.TimeZone != "" {
 		return errors.New("time_zone is for cron: every so often is the same everywhere")
-	}
-	for name, value := range map[string]any{"args": s.Args, "metadata": s.Metadata} {
-		if _, err := JSON(value); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
 	}
 	_, err := schedule.Of(s.Cron, cmp.Or(s.TimeZone, time.UTC.String()), time.Duration(s.Every))
 	return err
