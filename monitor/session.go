@@ -13,9 +13,10 @@ import (
 
 // Leader is the janitor that has been elected.
 type Leader struct {
-	PID     int       `json:"pid"` // of the server's process
-	Address string    `json:"address"`
-	Since   time.Time `json:"since"` // no later than its election
+	PID int `json:"pid"` // of the server's process
+	// Address and Since are empty where the role may not see them: another role's session without pg_read_all_stats.
+	Address string    `json:"address,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // no later than its election
 }
 
 // Leader returns the janitor that leads, or nil when there is none, or the

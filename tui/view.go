@@ -135,7 +135,7 @@ func (m *Model) headParts(p *widget.Painter) (left, right string) {
 			left += "  schema " + widget.Clean(m.env.schema)
 		}
 		if m.facts.Leader != nil {
-			right += fmt.Sprintf("   leader pid %d@%s", m.facts.Leader.PID, widget.Clean(m.facts.Leader.Address))
+			right += "   leader pid " + widget.ServerProcess(m.facts.Leader.PID, m.facts.Leader.Address)
 		}
 	}
 	access := "RW"

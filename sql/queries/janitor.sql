@@ -68,9 +68,11 @@ select h.row_count::float8 as history_rows, array(
   ) h;
 
 -- LockHolder is the session that holds one of jobq's advisory locks, such as the
--- janitor's, as far as this role may see it.
+-- janitor's, as far as this role may see it: without pg_read_all_stats, of another role's session no more than its pid.
+-- The start of a session is never null, so one that is was not shown. Then the address is empty, and not local.
 -- name: LockHolder :one
-select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+select a.pid, coalesce(a.application_name, '')::text as application,
+    case when a.backend_start is null then '' else coalesce(host(a.client_addr), 'local') end::text as address, a.backend_start
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory' and l.granted and l.classid::bigint = sqlc.arg(class)::bigint & 4294967295

@@ -118,7 +118,10 @@ func (s *WorkerList) head() string {
 		head += "  rows " + s.position()
 	}
 	if l := s.Facts.Leader; l != nil {
-		head += fmt.Sprintf("  leader pid %d@%s, %s", l.PID, widget.Clean(l.Address), format.Ago(now.Sub(l.Since)))
+		head += "  leader pid " + widget.ServerProcess(l.PID, l.Address)
+		if !l.Since.IsZero() {
+			head += ", " + format.Ago(now.Sub(l.Since))
+		}
 	}
 	if silent > 0 {
 		head += "  " + s.Paint.Alarm.Render(fmt.Sprintf("%d silent", silent))
@@ -189,7 +192,10 @@ func (s *WorkerList) detail() []string {
 func (s *WorkerList) janitor() []string {
 	leader := s.Paint.Warn.Render("no session holds the janitor's lock")
 	if l := s.Facts.Leader; l != nil {
-		leader = fmt.Sprintf("server process %d, from %s, connected %s ago", l.PID, widget.Clean(l.Address), format.Ago(s.Paint.Now().Sub(l.Since)))
+		leader = fmt.Sprintf("server process %d, whose session this role may not see", l.PID)
+		if !l.Since.IsZero() {
+			leader = fmt.Sprintf("server process %d, from %s, connected %s ago", l.PID, widget.Clean(l.Address), format.Ago(s.Paint.Now().Sub(l.Since)))
+		}
 	}
 	var lost, retried int64
 	for _, minute := range s.Facts.Minutes {

@@ -4,6 +4,8 @@
 package widget
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -132,4 +134,12 @@ func (p *Painter) Clock(moment time.Time) string {
 		return moment.Format("01-02 15:04")
 	}
 	return moment.Format("15:04:05")
+}
+
+// ServerProcess names a process of the server, with its client's address if that is known.
+func ServerProcess(pid int, address string) string {
+	if address == "" {
+		return strconv.Itoa(pid)
+	}
+	return fmt.Sprintf("%d@%s", pid, Clean(address))
 }
