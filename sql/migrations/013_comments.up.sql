@@ -73,7 +73,7 @@ comment on column jobq.job.crashes is 'How many runs were lost with their worker
 comment on column jobq.job.lease_token is 'Token of the current or last run; 0: it has not run.';
 comment on column jobq.job.run_at is 'Before this time the job does not run.';
 comment on column jobq.job.created_at is 'When the transaction began that added the job.';
-comment on column jobq.job.started_at is 'When the current or last run began; null while it waits.';
+comment on column jobq.job.started_at is 'When the current or last run began; null while it waits. Of one that plainly succeeded, when its batch was claimed: finished_at - started_at is the most that it can have taken.';
 comment on column jobq.job.finished_at is 'When the job was over; null: it is not.';
 comment on column jobq.job.lease_owner is 'The worker that runs it, or ran it last; null while it waits.';
 comment on column jobq.job.lease_expires_at is 'Until when its worker has it, unless it extends the lease; null: it does not run.';
