@@ -136,12 +136,9 @@ func TestServerNoticesLoss(t *testing.T) {
 // contrary. The "pooler" is a pg_notify that does nothing, until it is dropped.
 func TestDeafnessBeginsAndEnds(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	_, err := pool.Exec(ctx, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
-	require.NoError(t, err)
+	replaceNotify(t, pool, "create function pg_catalog.pg_notify(text, text) returns void language sql as 'select null::void'")
 	config := pool.Config()
-	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
 	healthy := make(chan struct{}, 100)
 	h := startListener(t, config, func(c *listen.Config) {
 		c.SelfTest = true
@@ -155,13 +152,29 @@ func TestDeafnessBeginsAndEnds(t *testing.T) {
 	receive(t, h.unnotified, "the verdict on the second session")
 	require.Empty(t, healthy)
 
-	_, err = pool.Exec(ctx, "drop function public.pg_notify")
-	require.NoError(t, err)
+	restoreNotify(t, pool)
 	endSession(t, pool)
 	receive(t, healthy, "word that the third session hears")
 	require.Empty(t, h.unnotified)
 	notify(t, pool, "after")
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
+}
+
+// replaceNotify puts a function in the place of PostgreSQL's own pg_notify, which has the name pg_notify_away until restoreNotify.
+func replaceNotify(t *testing.T, pool *pgxpool.Pool, with string) {
+	t.Helper()
+	for _, sql := range []string{"alter function pg_catalog.pg_notify(text, text) rename to pg_notify_away", with} {
+		_, err := pool.Exec(context.Background(), sql)
+		require.NoError(t, err)
+	}
+}
+
+func restoreNotify(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, sql := range []string{"drop function pg_catalog.pg_notify", "alter function pg_catalog.pg_notify_away(text, text) rename to pg_notify"} {
+		_, err := pool.Exec(context.Background(), sql)
+		require.NoError(t, err)
+	}
 }
 
 // The self-test is heard by nobody else who listens on the same channels: to
@@ -195,10 +208,8 @@ func TestSelfTestIsLate(t *testing.T) {
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	_, err := pool.Exec(ctx, "create table public.slow (channel text)")
 	require.NoError(t, err)
-	_, err = pool.Exec(ctx, "create function public.pg_notify(channel text, payload text) returns void language sql as 'insert into public.slow values (channel)'")
-	require.NoError(t, err)
+	replaceNotify(t, pool, "create function pg_catalog.pg_notify(channel text, payload text) returns void language sql as 'insert into public.slow values (channel)'")
 	config := pool.Config()
-	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
 	healthy := make(chan struct{}, 100)
 	h := startListener(t, config, func(c *listen.Config) {
 		c.SelfTest = true
@@ -209,9 +220,10 @@ func TestSelfTestIsLate(t *testing.T) {
 	})
 	receive(t, h.unnotified, "the self-test's verdict")
 	require.Empty(t, healthy)
-	_, err = pool.Exec(ctx, "select pg_catalog.pg_notify(channel, '') from public.slow")
+	_, err = pool.Exec(ctx, "select pg_catalog.pg_notify_away(channel, '') from public.slow")
 	require.NoError(t, err)
 	receive(t, healthy, "word that the session hears")
+	restoreNotify(t, pool)
 	notify(t, pool, "the end")
 	require.Equal(t, "the end", receive(t, h.payloads, "the notification"))
 }
@@ -223,10 +235,8 @@ func TestDeafnessEndsWithWhatArrives(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	_, err := pool.Exec(ctx, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
-	require.NoError(t, err)
+	replaceNotify(t, pool, "create function pg_catalog.pg_notify(text, text) returns void language sql as 'select null::void'")
 	config := pool.Config()
-	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
 	healthy := make(chan uint32, 100)
 	h := startListener(t, config, func(c *listen.Config) {
 		c.SelfTest = true
@@ -239,6 +249,7 @@ func TestDeafnessEndsWithWhatArrives(t *testing.T) {
 	receive(t, h.unnotified, "the self-test's verdict")
 	require.Empty(t, healthy)
 
+	restoreNotify(t, pool)
 	notify(t, pool, "late")
 	require.Equal(t, "late", receive(t, h.payloads, "the notification"))
 	receive(t, h.connects, "word that what was said before was not heard")
