@@ -31,6 +31,8 @@ type External interface {
 	// Grace is the longest time that a program has to end when it is asked to. A
 	// drain waits that long.
 	Grace() time.Duration
+	// Unreached says of each kind whose handler cannot be reached now why that is.
+	Unreached() map[string]string
 	// Summary is shown to operators, by kind.
 	Summary() map[string]monitor.Programs
 	// Close ends what is kept between jobs. Run calls it after its last handler has
@@ -80,6 +82,20 @@ func (e *externals) grace() (longest time.Duration) {
 		longest = max(longest, each.Grace())
 	}
 	return longest
+}
+
+// unreached are the kinds whose handlers cannot be reached, and why; nil when there are none.
+func (e *externals) unreached() map[string]string {
+	var all map[string]string
+	for _, each := range e.all {
+		for kind, reason := range each.Unreached() {
+			if all == nil {
+				all = make(map[string]string)
+			}
+			all[kind] = reason
+		}
+	}
+	return all
 }
 
 // summary is that of all kinds, for the worker's row.

@@ -32,6 +32,13 @@ func (g *gate) Claimable(kinds []string) []string {
 
 func (g *gate) Grace() time.Duration { return 0 }
 
+func (g *gate) Unreached() map[string]string {
+	if !g.closed.Load() {
+		return nil
+	}
+	return map[string]string{"gated": "closed"}
+}
+
 func (g *gate) Summary() map[string]monitor.Programs {
 	return map[string]monitor.Programs{"gated": {Started: 7}}
 }
@@ -62,6 +69,7 @@ func TestExternal(t *testing.T) {
 	waking.Wait()
 	awaitState(t, client, other, jobq.StateCompleted)
 	awaitState(t, client, gated, jobq.StateAvailable)
+	require.Equal(t, []string{"kind gated: its handler cannot be reached: closed"}, w.Health().Problems())
 	require.Eventually(t, func() bool { _, still := worker.LastNotification(w); return still }, patience, time.Millisecond)
 	workers, err := monitor.New(client).Workers(context.Background())
 	require.NoError(t, err)
@@ -69,6 +77,7 @@ func TestExternal(t *testing.T) {
 	external.closed.Store(false)
 	host.Wake("gated")
 	awaitState(t, client, gated, jobq.StateCompleted)
+	require.Empty(t, w.Health().Problems())
 	require.False(t, host.IsDraining())
 	require.Zero(t, external.ends.Load())
 	require.NoError(t, r.drain())

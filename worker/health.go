@@ -1,5 +1,10 @@
 package worker
 
+import (
+	"maps"
+	"slices"
+)
+
 // Health says whether a worker can do its work now.
 type Health struct {
 	// Claiming says that the worker has found its database and takes new jobs: not
@@ -14,6 +19,9 @@ type Health struct {
 	// Extending says that the leases it holds are being extended. If not, they are
 	// lost when they end.
 	Extending bool
+	// Unreached are the kinds whose handlers cannot be reached, with the reason: programs
+	// that cannot be started, servers that do not answer. Nil for none.
+	Unreached map[string]string
 	// Connections are those of the worker's own pool: all, those in use, and the
 	// most that there may be. 0 before the worker has found its database.
 	Connections, ConnectionsInUse, ConnectionsMax int
@@ -34,6 +42,9 @@ func (h Health) Problems() []string {
 	if !h.Extending {
 		problems = append(problems, "leases are not being extended")
 	}
+	for _, kind := range slices.Sorted(maps.Keys(h.Unreached)) {
+		problems = append(problems, "kind "+kind+": its handler cannot be reached: "+h.Unreached[kind])
+	}
 	return problems
 }
 
@@ -42,7 +53,7 @@ func (w *Worker) Health() Health {
 	claims := w.claiming.Load()
 	h := Health{
 		Draining: w.draining.Load(), DatabaseAway: w.away.Load(),
-		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(),
+		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(), Unreached: w.externals.unreached(),
 	}
 	h.Claiming = claims && !h.Draining
 	if claims { // the pool is there

@@ -114,7 +114,7 @@ func (p *supervised) feed(stdin *os.File) {
 
 // talk leaves standard input and output to the caller's function.
 func (p *supervised) talk(stdout *stream) {
-	p.command.Talk(Conversation{Stdin: p.stdin, Stdout: stdout, Arm: p.arm, Settle: p.outputs[1].settle})
+	p.command.Talk(Conversation{Stdin: p.stdin, Stdout: stdout, Arm: p.arm, Settle: p.outputs[1].settle, Unread: func() int { return unread(p.stdin) }})
 	_, _ = io.Copy(io.Discard, stdout)
 	_ = stdout.Close() // read to its end
 }

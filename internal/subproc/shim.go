@@ -314,7 +314,7 @@ func lookPath(name string, env []string) (string, error) {
 		}
 		break
 	}
-	return "", fmt.Errorf("%s: not found in PATH", name)
+	return "", fmt.Errorf("%s: not found in PATH: %w", name, syscall.ENOENT)
 }
 
 func reportOf(status syscall.WaitStatus, usage syscall.Rusage) report {

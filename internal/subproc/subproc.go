@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -91,6 +92,58 @@ func IsMachineTrouble(err error) bool {
 	return false
 }
 
+// IsProgramTrouble says that the program, its interpreter or its working directory is not there,
+// or may not be used: what the program's file or its settings are to blame for. Arguments and
+// environment are not: what is too long of them is another error.
+func IsProgramTrouble(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.ELOOP, syscall.ENAMETOOLONG,
+		syscall.EIO, syscall.ESTALE, syscall.EISDIR,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckProgram says whether the program that is named first, with this working directory and
+// whole environment, could be started now, as far as that can be seen from here.
+func CheckProgram(name, dir string, env []string) error {
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	path, err := lookPath(name, env)
+	if err != nil {
+		return err
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return &os.PathError{Op: "exec", Path: path, Err: syscall.EACCES}
+	}
+	return nil
+}
+
+func checkDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("chdir %s: not a folder, or not there: %w", dir, err)
+	}
+	return nil
+}
+
 // startFailure is why a program could not be started, told by its shim.
 type startFailure struct {
 	text  string
@@ -118,6 +171,8 @@ type Conversation struct {
 	// Settle keeps in Output what the program has written to standard error
 	// until now, also what waits in the pipe still.
 	Settle func()
+	// Unread is how many bytes of Stdin the program has not read; -1 where that cannot be known.
+	Unread func() int
 }
 
 // complete fills in defaults and refuses what cannot be run.
@@ -125,8 +180,8 @@ func (c *Command) complete() error {
 	if len(c.Args) == 0 {
 		return errors.New("the command is empty")
 	}
-	if info, err := os.Stat(c.Dir); c.Dir != "" && (err != nil || !info.IsDir()) {
-		return fmt.Errorf("chdir %s: not a folder, or not there", c.Dir)
+	if err := checkDir(c.Dir); err != nil {
+		return err
 	}
 	if err := c.Attributes.Check(); err != nil {
 		return err

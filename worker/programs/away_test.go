@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -217,8 +219,9 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 }
 
-// A program whose machine has no room for it has not failed; one that is not
-// there has.
+// A program whose machine has no room for it, or that is not there, has not failed: it has
+// not begun. The worker says so at its start, before a job comes, and is not ready. When the
+// program is there, its jobs run. What a job itself names and does not exist is the job's fault.
 func TestProgramCannotStart(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
@@ -229,11 +232,8 @@ func TestProgramCannotStart(t *testing.T) {
 	require.NoError(t, p.HandleCommand("busy", programs.Command{Args: []string{busy.path}}, nil))
 	require.NoError(t, p.HandleStream("busy stream", programs.Stream{Command: programs.Command{Args: []string{busy.path}}}, nil))
 	require.NoError(t, p.HandleCommand("busy nice", programs.Command{Args: []string{busy.path}, Attributes: programs.Attributes{Nice: 1}}, nil))
-	require.NoError(t, p.HandleCommand("missing", programs.Command{Args: []string{"/does/not/exist"}}, nil))
 	run(t, w)
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
-	missing := enqueueRaw(t, client, "missing", "{}", once)
-	require.Contains(t, awaitState(t, client, missing, jobq.StateFailed).LastError, "no such file")
 	ids := []int64{enqueueRaw(t, client, "busy", "{}", once), enqueueRaw(t, client, "busy nice", "{}", once)}
 	stream := enqueueRaw(t, client, "busy stream", "{}", once)
 	for _, kind := range []string{"busy", "busy stream", "busy nice"} {
@@ -247,7 +247,93 @@ func TestProgramCannotStart(t *testing.T) {
 	for _, id := range ids {
 		require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 	}
-	awaitState(t, client, stream, jobq.StateFailed) // it runs, and answers nothing
+}
+
+// A program that is not there, or may not be executed, has not begun. The worker says so
+// at its start, before a job comes, and is not ready. When the program is there, the worker
+// is ready again by itself, and the jobs run.
+func TestProgramMissing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args   []string                // PROGRAM is the path that is not there yet
+		change func(*programs.Command) // of what is handled
+		appear func(path string) error // makes it right
+		reason string
+	}{
+		"path":         {[]string{"PROGRAM"}, nil, writeProgram, "no such file"},
+		"attributes":   {[]string{"PROGRAM"}, func(c *programs.Command) { c.Attributes.Nice = 1 }, writeProgram, "no such file"},
+		"in PATH":      {[]string{"program"}, func(c *programs.Command) { c.Env = map[string]string{"PATH": "FOLDER"} }, writeProgram, "not found in PATH"},
+		"working dir":  {[]string{"/bin/true"}, func(c *programs.Command) { c.Dir = "PROGRAM" }, func(path string) error { return os.Mkdir(path, 0o700) }, "chdir"},
+		"relative":     {[]string{"./program"}, func(c *programs.Command) { c.Dir = "FOLDER" }, writeProgram, "no such file"},
+		"not a binary": {[]string{"PROGRAM"}, nil, writeProgram, "permission denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			folder := t.TempDir()
+			path := filepath.Join(folder, "program")
+			if name == "not a binary" {
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
+			}
+			var log lines
+			w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			require.NoError(t, err)
+			p := programs.New(w)
+			here := strings.NewReplacer("PROGRAM", path, "FOLDER", folder)
+			command := programs.Command{Args: []string{here.Replace(test.args[0])}}
+			if test.change != nil {
+				test.change(&command)
+				command.Dir = here.Replace(command.Dir)
+				for name, value := range command.Env {
+					command.Env[name] = here.Replace(value)
+				}
+			}
+			require.NoError(t, p.HandleCommand("missing", command, nil))
+			require.NoError(t, p.HandleStream("missing stream", programs.Stream{Command: command}, nil))
+			require.Equal(t, 2, log.count("handler cannot be reached, its jobs wait"), "said at the start")
+			require.Equal(t, 2, log.count(test.reason))
+			problems := strings.Join(w.Health().Problems(), "\n")
+			require.Contains(t, problems, "kind missing: its handler cannot be reached: ")
+			require.Contains(t, problems, test.reason)
+
+			run(t, w)
+			once := &jobq.EnqueueOptions{MaxAttempts: 1}
+			id, stream := enqueueRaw(t, client, "missing", "{}", once), enqueueRaw(t, client, "missing stream", "{}", once)
+			for _, kind := range []string{"missing", "missing stream"} {
+				require.Eventually(t, func() bool { return programs.Failures(p, kind) >= 3 }, patience, 5*time.Millisecond)
+			}
+			for _, id := range []int64{id, stream} {
+				job, err := client.Get(context.Background(), id)
+				require.NoError(t, err)
+				require.Zero(t, job.Attempts)
+				require.Empty(t, attempts(t, client, id))
+			}
+			require.Equal(t, 2, log.count("handler cannot be reached"))
+			require.NoError(t, os.RemoveAll(path))
+			require.NoError(t, test.appear(path))
+			require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
+		})
+	}
+}
+
+func writeProgram(path string) error {
+	return os.WriteFile(path, []byte("#!/bin/sh\nexit 0\n"), 0o700) //nolint:gosec // it is a program
+}
+
+// What a job itself names, and does not exist, is the job's fault: its kind goes on.
+func TestJobNamesMissingProgram(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{})
+	p := programs.New(w)
+	require.NoError(t, p.HandleExec(programs.Command{}, nil))
+	require.NoError(t, p.HandleCommand("named", programs.Command{Args: []string{"${args.program}"}}, nil))
+	run(t, w)
+	require.Empty(t, w.Health().Unreached)
+	for kind, args := range map[string]string{"exec": `{"cmd": ["/does/not/exist"]}`, "named": `{"program": "/does/not/exist"}`} {
+		id := enqueueRaw(t, client, kind, args, &jobq.EnqueueOptions{MaxAttempts: 1})
+		require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "no such file")
+	}
 }
 
 // scripted is a transport whose first requests end as the script says; the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
@@ -97,8 +98,7 @@ func (p *Programs) HandleCommand(kind string, command Command, options *worker.H
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	p.graceMax = max(p.graceMax, command.Grace)
-	return p.handle(kind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
+	return p.handleProgram(kind, command, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
 		return p.runCommand(ctx, command, run, args)
 	}, options)
 }
@@ -140,8 +140,8 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	endOutput := run.ShowOutput(output)
 	stop := newStopper(ctx, run, c.LostTerminates)
 	defer stop.end()
-	ended, err := p.start(stop.asked, run.Kind(), try, subproc.Command{
-		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output,
+	ended, err := p.start(stop.asked, run.Kind(), try, c.isOwn(), subproc.Command{
+		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output, Started: try.Reached,
 		Deadline: func() time.Duration { return deadline(run) }, DeadlineEvery: deadlineEvery(run),
 		Control: func(message subproc.Message) { said.take(stop.held, message) }, ControlError: said.note,
 	})
@@ -156,6 +156,9 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	}
 	return p.verdict(said, ended)
 }
+
+// isOwn says that the program is the worker's own choice, and none that a job names.
+func (c Command) isOwn() bool { return !c.literal && !strings.Contains(c.Args[0], "${") }
 
 // hasToken says whether the program gets the token of its run.
 func (c Command) hasToken() bool { return c.EndsItself || c.Steps }

@@ -25,12 +25,11 @@ type execArgs struct {
 // worker's user. Whoever may enqueue jobs can then do whatever that user can.
 // The command's Args are not used; the job's env and cwd go before its own.
 func (p *Programs) HandleExec(command Command, options *worker.HandleOptions) error {
-	command.Args = []string{"(of the job)"}
+	command.Args, command.literal = []string{"(of the job)"}, true
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", ExecKind, err)
 	}
-	p.graceMax = max(p.graceMax, command.Grace)
-	return p.handle(ExecKind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
+	return p.handleProgram(ExecKind, command, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
 		own, err := command.ofJob(args)
 		if err != nil {
 			return worker.Discard(err)
@@ -53,7 +52,7 @@ func (c Command) ofJob(encoded []byte) (Command, error) {
 	env := make(map[string]string, len(c.Env)+len(args.Env))
 	maps.Copy(env, c.Env)
 	maps.Copy(env, args.Env)
-	c.Args, c.Env, c.literal = args.Command, env, true
+	c.Args, c.Env = args.Command, env
 	if args.Dir != "" {
 		c.Dir = args.Dir
 	}

@@ -46,6 +46,7 @@ type httpHandler struct {
 	header   http.Header
 	client   *http.Client
 	rights   Command // EndsItself and Steps
+	resets   resets
 }
 
 // HandleHTTP makes the worker run jobs of a kind with an HTTP server.
@@ -58,6 +59,7 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOp
 	if transport == nil {
 		kept := http.DefaultTransport.(*http.Transport).Clone()
 		kept.MaxIdleConns, kept.MaxIdleConnsPerHost = httpIdleMax, httpIdleMax
+		watchDials(kept)
 		transport = kept
 	}
 	h := &httpHandler{programs: p, url: server.URL, header: server.Header, rights: Command{EndsItself: server.EndsItself, Steps: server.Steps}, client: &http.Client{
@@ -81,6 +83,9 @@ func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []by
 		return err
 	}
 	defer try.End()
+	if try.IsSole() {
+		h.client.CloseIdleConnections() // to servers that may be gone: only a new one tells
+	}
 	var way route
 	defer way.presume(try)()
 	traced := httptrace.WithClientTrace(ctx, way.trace(try.Reached))
@@ -92,8 +97,10 @@ func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []by
 	setTrace(ctx, run, request.Header)
 	response, err := h.client.Do(request)
 	if err != nil {
-		return noAnswer(ctx, try, err, way.isUnreachable(err))
+		isUnread := way.isUnread(err) && ctx.Err() == nil && h.resets.add(run.ID())
+		return noAnswer(ctx, try, err, isUnread || way.isUnreachable(err))
 	}
+	h.resets.remove(run.ID())
 	defer func() { _ = response.Body.Close() }() // read, or not worth it
 	try.Reached()                                // a transport of the caller's may tell nothing else
 	answer, err := io.ReadAll(io.LimitReader(response.Body, httpBodyBytesMax+1))

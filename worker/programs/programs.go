@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/subproc"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
@@ -35,6 +36,8 @@ type Programs struct {
 	graceMax   time.Duration // the longest that any program has between SIGTERM and SIGKILL
 	pools      []*streamPool // the processes that are kept between jobs
 	clients    []*http.Client
+	// checks say, by kind, why its program could not be started now.
+	checks map[string]func() error
 
 	mu sync.Mutex
 	// guarded by mu
@@ -43,7 +46,7 @@ type Programs struct {
 
 // New returns Programs for the worker, without a handler. Call it before the worker's Run.
 func New(w *worker.Worker) *Programs {
-	p := &Programs{worker: w, counts: make(map[string]*monitor.Programs)}
+	p := &Programs{worker: w, counts: make(map[string]*monitor.Programs), checks: make(map[string]func() error)}
 	p.host = worker.Attach(w, external{p})
 	p.breaker = breaker.New(p.host.Logger(), p.host.Wake)
 	return p
@@ -65,16 +68,44 @@ func (p *Programs) handle(kind string, handler handler, options *worker.HandleOp
 	}, options)
 }
 
+// handleProgram is handle for a program. If it could not be started now, this is said at once, and
+// the kind waits from the beginning.
+func (p *Programs) handleProgram(kind string, command Command, handler handler, options *worker.HandleOptions) error {
+	if err := p.handle(kind, handler, options); err != nil {
+		return err
+	}
+	p.graceMax = max(p.graceMax, command.Grace)
+	if !command.isOwn() {
+		return nil
+	}
+	check := func() error {
+		environ, err := subproc.Environ(command.Environ, command.Env)
+		if err != nil {
+			return nil // each job says it
+		}
+		return subproc.CheckProgram(command.Args[0], command.Dir, environ)
+	}
+	p.checks[kind] = check
+	if trouble := check(); trouble != nil {
+		try, err := p.breaker.Begin(kind)
+		if err != nil {
+			return err // never: the kind is new
+		}
+		_ = try.Failed(trouble) // said in the log
+	}
+	return nil
+}
+
 // start runs a program for a kind until all its processes have ended, and counts it. If the machine
-// has no room for a process now, the job does not lose an attempt.
-func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, command subproc.Command) (subproc.Result, error) {
-	command.Started = try.Reached
+// has no room for a process now, or the program that the worker has for the kind is not there, the job
+// does not lose an attempt.
+func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, isOwn bool, command subproc.Command) (subproc.Result, error) {
 	p.count(kind, func(sum *monitor.Programs) { sum.Started++ })
 	ended, err := p.supervisor.Run(ctx, command)
 	p.count(kind, func(sum *monitor.Programs) { addEnd(sum, ended, err) })
 	switch {
 	case err == nil:
-	case subproc.IsMachineTrouble(err):
+	case subproc.IsMachineTrouble(err), isOwn && subproc.IsProgramTrouble(err):
 		err = try.Failed(err)
 	default:
 		try.Reached() // the program failed for another reason, so the machine has room
@@ -87,6 +118,27 @@ type external struct{ *Programs }
 
 // Claimable returns the kinds whose handlers can be reached.
 func (e external) Claimable(kinds []string) []string { return e.breaker.Claimable(kinds) }
+
+// unreachedFor is how long a handler counts as out of reach after the latest failure. While there
+// are jobs, one tries at least every 30 s. Without jobs nobody knows.
+const unreachedFor = 2 * time.Minute
+
+// Unreached says of each kind why its handler cannot be reached.
+func (e external) Unreached() map[string]string {
+	unreached := make(map[string]string)
+	for kind, outage := range e.breaker.Outages() {
+		isMended := e.checks[kind] != nil && subproc.IsProgramTrouble(outage.Reason) // unless the check finds it again
+		if time.Since(outage.At) < unreachedFor && !isMended {
+			unreached[kind] = printable.FirstLine(outage.Reason.Error())
+		}
+	}
+	for kind, check := range e.checks {
+		if trouble := check(); trouble != nil {
+			unreached[kind] = printable.FirstLine(trouble.Error())
+		}
+	}
+	return unreached
+}
 
 // Grace is the longest time that any program has between SIGTERM and SIGKILL.
 func (e external) Grace() time.Duration { return e.graceMax }

@@ -54,9 +54,8 @@ func (p *Programs) HandleStream(kind string, stream Stream, options *worker.Hand
 		pool.places = make(chan struct{}, stream.Processes)
 		options = withSlots(options, stream.Processes)
 	}
-	p.graceMax = max(p.graceMax, stream.Grace)
 	p.pools = append(p.pools, pool)
-	return p.handle(kind, pool.run, options)
+	return p.handleProgram(kind, stream.Command, pool.run, options)
 }
 
 // withSlots are the options with so many slots, unless they have fewer.
@@ -107,6 +106,15 @@ func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byt
 			return err
 		}
 		err = process.work(ctx, run, line, p.stream.LostTerminates)
+		var unbegun notBegun
+		switch {
+		case ctx.Err() != nil:
+			process.try.End()
+		case errors.As(err, &unbegun):
+			return process.try.Failed(err) // no job is to blame
+		default:
+			process.try.Reached()
+		}
 		if ctx.Err() == nil && process.isIdle() {
 			p.giveBack(process)
 			return err
@@ -211,12 +219,12 @@ func (p *streamPool) start(try *breaker.Try) (*streamProcess, error) {
 		return nil, err
 	}
 	process := newStreamProcess()
+	process.try = try
 	ctx, stop := context.WithCancel(context.Background())
 	process.stop = stop
 	p.living.Go(func() {
 		defer close(process.ended)
-		defer try.End()
-		process.result, process.failure = p.programs.start(ctx, p.kind, try, subproc.Command{
+		process.result, process.failure = p.programs.start(ctx, p.kind, try, true, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
@@ -226,6 +234,7 @@ func (p *streamPool) start(try *breaker.Try) (*streamProcess, error) {
 	case <-process.ready:
 		return process, nil
 	case <-process.ended: // it could not be started
+		try.End()
 		p.died(process)
 		return nil, process.deathError()
 	}

@@ -2,13 +2,16 @@ package programs_test
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 	"github.com/jobq-dev/jobq/worker/programs"
 )
@@ -103,13 +106,54 @@ func TestStreamBlamesNoOtherJob(t *testing.T) {
 	}
 }
 
-// A process that never reads a job is at fault, whatever it has not read.
-func TestStreamNeverReads(t *testing.T) {
+// A process that ends before it has read a byte of its first job is a handler that cannot be
+// reached: no job is to blame, and all of them wait. When a process reads and answers, they run.
+func TestStreamEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	run(t, newStreamWorker(t, client, "echo 'no module named x' >&2; exit 3"))
-	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: jobtest.AtOnce})
-	job := awaitState(t, client, id, jobq.StateFailed)
-	require.Equal(t, 2, job.Attempts)
-	require.Contains(t, job.LastError, "exit code 3: no module named x")
+	var log lines
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	p := programs.New(w)
+	mended := filepath.Join(t.TempDir(), "mended")
+	script := "test -e " + mended + ` || { echo 'no module named x' >&2; exit 3; }
+		while read -r job; do id=${job#*'"id":'}; echo "{\"id\": ${id%%,*}, \"done\": true}"; done`
+	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", script}}}, nil))
+	run(t, w)
+	var ids []int64
+	for range 10 {
+		ids = append(ids, enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1}))
+	}
+	require.Eventually(t, func() bool { return programs.Failures(p, "s") >= 3 }, patience, 5*time.Millisecond)
+	require.Equal(t, 1, log.count("handler cannot be reached"))
+	require.Contains(t, w.Health().Unreached["s"], "ended before it read a job, exit code 3: no module named x")
+	require.Zero(t, log.count("handler can be reached again"), "a process that has started has not begun")
+	require.NoError(t, os.WriteFile(mended, nil, 0o600))
+	for _, id := range ids {
+		require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
+		require.Empty(t, attempts(t, client, id))
+	}
+	require.Equal(t, 1, log.count("handler can be reached again"))
+	require.Empty(t, w.Health().Unreached)
+}
+
+// A job that runs long in the process that came first after an outage keeps no other job
+// of its kind waiting.
+func TestStreamBackWithLongJob(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	p := programs.New(w)
+	folder := t.TempDir()
+	script := "cd " + folder + `; mkdir one 2>/dev/null && exit 3
+		while read -r job; do mkdir two 2>/dev/null && sleep 1000; id=${job#*'"id":'}; echo "{\"id\": ${id%%,*}, \"done\": true}"; done`
+	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", script}, Grace: time.Millisecond}}, nil))
+	run(t, w)
+	enqueueStream(t, client, "", "", nil)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(folder, "two"))
+		return err == nil
+	}, patience, 5*time.Millisecond)
+	awaitState(t, client, enqueueStream(t, client, "", "", nil), jobq.StateCompleted)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/subproc"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
 )
 
 // streamReadPatience is how long a process that has answered may take to read
@@ -18,6 +20,14 @@ const streamReadPatience = 3 * time.Second
 // errUnread says that a process has ended between two jobs: it has not begun to
 // read the one that it was given last.
 var errUnread = errors.New("handler process ended before it read the job")
+
+// notBegun says how a process has ended before it has read a byte of its first job.
+type notBegun string
+
+func (n notBegun) Error() string { return string(n) }
+
+// beginEvery is how often is looked whether a process reads its job, where others wait for that.
+const beginEvery = 20 * time.Millisecond
 
 // streamProcess is a process that runs one job after the other.
 type streamProcess struct {
@@ -30,6 +40,7 @@ type streamProcess struct {
 	ended   chan struct{}        // closed when all of it is gone
 	result  subproc.Result       // after ended
 	failure error                // likewise
+	try     *breaker.Try         // which started it
 
 	// run is that of the job, for those who must not wait for mu, which is held
 	// while a checkpoint is stored.
@@ -95,11 +106,15 @@ func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line [
 	defer context.AfterFunc(stop.asked, s.stop)()
 	go s.obey(stop)
 	s.program.Arm()
-	written := make(chan int, 1)
+	written, isWritten := make(chan int, 1), make(chan struct{})
 	go func() {
 		count, _ := s.program.Stdin.Write(line) // broken: the process ends, which is seen next
 		written <- count
+		close(isWritten)
 	}()
+	if s.try.IsSole() {
+		go s.awaitBegin(isWritten, len(line), stop)
+	}
 	select {
 	case reply := <-job.reply:
 		s.awaitRead(written)
@@ -112,6 +127,29 @@ func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line [
 	default:
 	}
 	return s.death(job, <-written)
+}
+
+// awaitBegin lets the other jobs of the kind try as soon as the process has begun to read this one,
+// which may run for long.
+func (s *streamProcess) awaitBegin(isWritten <-chan struct{}, length int, stop *stopper) {
+	select {
+	case <-isWritten:
+	case <-s.ended: // perhaps before it has read
+		return
+	}
+	look := time.NewTicker(beginEvery)
+	defer look.Stop()
+	begun := time.Now()
+	for left := length; left >= length || left < 0 && time.Since(begun) < presumeAfter; left = s.program.Unread() { // < 0: nobody can see it
+		select {
+		case <-look.C:
+		case <-stop.ended:
+			return
+		case <-s.ended:
+			return
+		}
+	}
+	s.try.Reached()
 }
 
 // awaitRead waits until the process has read all of the job that it has answered. If it does
@@ -149,6 +187,9 @@ func (s *streamProcess) death(job *streamJob, written int) error {
 		return errUnread
 	}
 	s.result.Stderr = s.output.Bytes() // of this job, not of those before
+	if job.lines == 0 && !s.answered && s.result.StdinLeft >= written {
+		return notBegun(failure.OfProgram("handler process ended before it read a job, ", s.result))
+	}
 	return errors.Join(s.deathError(), job.problem())
 }
 

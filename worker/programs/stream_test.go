@@ -229,20 +229,6 @@ func TestStreamLostLease(t *testing.T) {
 
 func isAlive(pid int) bool { return osexec.Command("kill", "-0", strconv.Itoa(pid)).Run() == nil }
 
-// A handler that cannot be started fails its jobs, and says why.
-func TestStreamCannotStart(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	p := programs.New(w)
-	require.ErrorContains(t, p.HandleStream("s", programs.Stream{}, nil), "empty")
-	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/does/not/exist"}}}, nil))
-	run(t, w)
-	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "no such file")
-}
-
 // newStreamWorker is a worker with one slot, whose kept process is a script.
 func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.Worker {
 	t.Helper()

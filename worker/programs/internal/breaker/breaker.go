@@ -46,11 +46,13 @@ type Breaker struct {
 	mu sync.Mutex
 	// guarded by mu
 	outages map[string]*outage // by kind
+	ended   map[string]int     // how many outages of the kind have ended
 }
 
 // outage is the time in which the handler of one kind is out of reach.
 type outage struct {
 	since    time.Time
+	at       time.Time // of the latest failure
 	until    time.Time // the end of the pause
 	sole     *Try      // the one that is under way; nil when none is
 	failures int       // tries that have failed in a row, of those that counted
@@ -63,7 +65,7 @@ func (o *outage) isPaused(now time.Time) bool { return o.sole != nil || now.Befo
 // New returns a breaker that knows of no outage. It calls wake when jobs of the kind may be claimed
 // again: a pause has ended, the handler can be reached, or the try of a single job ended without an outcome.
 func New(log *slog.Logger, wake func(kind string)) *Breaker {
-	return &Breaker{log: log, wake: wake, outages: make(map[string]*outage)}
+	return &Breaker{log: log, wake: wake, outages: make(map[string]*outage), ended: make(map[string]int)}
 }
 
 // Claimable returns those of the kinds whose jobs may be claimed now. It returns the slice
@@ -83,8 +85,9 @@ func (b *Breaker) Claimable(kinds []string) []string {
 
 // Outage is what is known of a handler that is out of reach.
 type Outage struct {
-	Reason   error // of the latest failure
-	Failures int   // in a row
+	Reason   error     // of the latest failure
+	Failures int       // in a row
+	At       time.Time // of the latest failure
 }
 
 // Outages are the current outages, by kind.
@@ -93,7 +96,7 @@ func (b *Breaker) Outages() map[string]Outage {
 	defer b.mu.Unlock()
 	outages := make(map[string]Outage, len(b.outages))
 	for kind, out := range b.outages {
-		outages[kind] = Outage{Reason: out.reason, Failures: out.failures}
+		outages[kind] = Outage{Reason: out.reason, Failures: out.failures, At: out.at}
 	}
 	return outages
 }
@@ -105,16 +108,14 @@ type Try struct {
 	breaker *Breaker
 	kind    string
 	outage  *outage // the outage during which this try alone tries; nil when there was none
+	ended   int     // how many outages of the kind had ended when it began
 }
 
 // Begin begins a try. The error, an *Error, says that the job may not try now.
 func (b *Breaker) Begin(kind string) (*Try, error) {
-	try := &Try{breaker: b, kind: kind}
-	if !b.some.Load() {
-		return try, nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	try := &Try{breaker: b, kind: kind, ended: b.ended[kind]}
 	out := b.outages[kind]
 	if out == nil {
 		return try, nil
@@ -129,18 +130,24 @@ func (b *Breaker) Begin(kind string) (*Try, error) {
 // IsSole says whether the other jobs of the kind wait for what this try finds out.
 func (t *Try) IsSole() bool { return t.outage != nil }
 
-// Reached notes that the handler is there. It may be called several times.
+// Reached notes that the handler is there. It may be called several times. That of a try which
+// has begun before the outage says nothing: a server that is being stopped still answers
+// what it has begun, and takes nothing new.
 func (t *Try) Reached() {
 	b := t.breaker
-	if !b.some.Load() {
+	if t.outage == nil || !b.some.Load() {
 		return
 	}
 	b.mu.Lock()
 	out := b.outages[t.kind]
-	delete(b.outages, t.kind)
-	b.some.Store(len(b.outages) > 0)
+	isOver := out == t.outage
+	if isOver {
+		delete(b.outages, t.kind)
+		b.ended[t.kind]++
+		b.some.Store(len(b.outages) > 0)
+	}
 	b.mu.Unlock()
-	if out != nil {
+	if isOver {
 		b.log.Info("handler can be reached again", "kind", t.kind, "away", time.Since(out.since), "failures", out.failures)
 		b.wake(t.kind)
 	}
@@ -171,6 +178,8 @@ func (t *Try) Failed(reason error) error {
 	now := time.Now()
 	out := b.outages[t.kind]
 	switch {
+	case out == nil && t.ended != b.ended[t.kind]: // it is about a time before the handler came back
+		return &Error{reason}
 	case out == nil:
 		out = &outage{since: now}
 		b.outages[t.kind] = out
@@ -181,7 +190,7 @@ func (t *Try) Failed(reason error) error {
 	}
 	pause := min(max(now.Sub(out.since), pauseMin), pauseMax)
 	pause -= rand.N(pause/4 + 1) // #nosec G404 -- jitter
-	out.until, out.sole, out.reason = now.Add(pause), nil, reason
+	out.until, out.at, out.sole, out.reason = now.Add(pause), now, nil, reason
 	out.failures++
 	time.AfterFunc(pause, func() { b.wake(t.kind) })
 	return &Error{reason}

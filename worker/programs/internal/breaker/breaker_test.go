@@ -53,6 +53,25 @@ func TestTriesApart(t *testing.T) {
 	})
 }
 
+// What a try finds that began before an outage, or before its end, begins no outage and ends none.
+func TestStaleTriesSayNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker.New(slog.New(slog.DiscardHandler), func(string) {})
+		answered, refused, first := begin(t, b), begin(t, b), begin(t, b)
+		require.Error(t, first.Failed(errors.New("refused")))
+		answered.Reached()
+		require.Len(t, b.Outages(), 1, "a server that stops answers what it has begun")
+		pass(time.Second)
+		begin(t, b).Reached()
+		require.Empty(t, b.Outages())
+		require.Error(t, refused.Failed(errors.New("refused")))
+		require.Empty(t, b.Outages(), "it is back since")
+		require.Error(t, begin(t, b).Failed(errors.New("refused")))
+		require.Len(t, b.Outages(), 1)
+	})
+}
+
 // The pauses of an outage are as long as it has lasted, up to a bound: each begins
 // with a failure, lets no job of the kind be claimed, and wakes the worker at its
 // end. Other kinds are claimed meanwhile. When the handler is reached, the next
