@@ -36,14 +36,19 @@ const (
 
 func main() {
 	programs.MaybeRunShim() // does not return in a process that is to be one
+	programs.Conceal()      // the database's password, from programs that a worker runs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(runApp(ctx, &app{isProcess: true}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the command without the process: for tests as well.
+// run is the command without the process: for tests.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRootCommand(&app{})
+	return runApp(ctx, &app{}, args, stdin, stdout, stderr)
+}
+
+func runApp(ctx context.Context, a *app, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand(a)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

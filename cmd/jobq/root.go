@@ -29,6 +29,7 @@ type app struct {
 	context     settings.Context // of that name; zero when there is none
 	inContext   bool             // the database is the context's
 	json        bool
+	isProcess   bool       // the command is all that this process does
 	codec       jobq.Codec // of the command's client; nil for none
 }
 

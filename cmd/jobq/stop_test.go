@@ -166,3 +166,25 @@ func TestFinishSignal(t *testing.T) {
 	require.Equal(t, "completed", query[string](t, pool, "select state::text from jobq.job where id = $1", first))
 	require.Equal(t, "available", query[string](t, pool, "select state::text from jobq.job where id = $1", second))
 }
+
+// What the environment of a worker's process holds is closed to programs of its user from its start on.
+func TestProcessIsConcealed(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT CHECKED: only root can run the worker as another user, and root reads all")
+	}
+	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	worker := exec.Command("/proc/self/exe", "worker", "--database-url", "postgres://127.0.0.1:1/x", "--run", "k=true")
+	worker.Env, worker.Dir, worker.SysProcAttr = append(os.Environ(), asCommand+"=1", "PGPASSWORD=secret"), "/", nobody
+	require.NoError(t, worker.Start())
+	t.Cleanup(func() {
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	})
+	require.Eventually(t, func() bool {
+		reads := exec.Command("cat", fmt.Sprintf("/proc/%d/environ", worker.Process.Pid))
+		reads.SysProcAttr = nobody
+		output, err := reads.CombinedOutput()
+		return err != nil && strings.Contains(string(output), "Permission denied")
+	}, patience, 10*time.Millisecond)
+}

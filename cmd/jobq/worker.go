@@ -121,6 +121,9 @@ func collectSeldom() {
 
 func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	collectSeldom()
+	if a.isProcess {
+		programs.AdoptOrphans()
+	}
 	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout")...); err != nil {
 		return err
 	}

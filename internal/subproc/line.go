@@ -56,6 +56,8 @@ type report struct {
 	Expired     bool    `json:"expired,omitempty"` // the deadline has passed
 	CPUNs       int64   `json:"cpu_ns,omitempty"`
 	MaxRSSBytes int64   `json:"max_rss,omitempty"`
+
+	Left []leftProcess `json:"left,omitempty"` // that could not be ended
 }
 
 func (r report) ended() bool { return r.Ended || r.Failure != "" }

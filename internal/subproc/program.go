@@ -142,9 +142,14 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	p.over = true
 	p.mu.Unlock()
 	if !final.ended() {
-		p.orphaned(final.PID)
+		// The program itself died with the shim (its death signal): this is for its children. One
+		// that has moved to another session is found only where orphans are adopted.
+		final.Left = endOrphans(p.shim.command.Process.Pid, final.PID)
 	}
-	p.reusable = final.ended()
+	if len(final.Left) > 0 {
+		adopted.reap() // those of earlier runs, or they would gather
+	}
+	p.reusable = final.ended() && len(final.Left) == 0
 	stdinLeft := -1
 	if p.command.Talk != nil { // before the pipe is gone
 		stdinLeft = unread(p.stdin)
@@ -154,7 +159,7 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	_ = p.stdin.Close() // closed already, where nobody talks
 	result := Result{
 		StdinLeft: stdinLeft, ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
-		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
+		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes, Left: named(final.Left),
 	}
 	switch {
 	case final.Failure != "":
@@ -290,14 +295,4 @@ func parseReport(line []byte) (report, error) {
 		return report{}, errors.Join(io.ErrUnexpectedEOF, err)
 	}
 	return r, nil
-}
-
-// orphaned ends what it can of a program whose shim somebody has killed. The
-// program itself died with the shim (its death signal); this is for its
-// children. One that has moved to another session cannot be found.
-func (p *supervised) orphaned(group int) {
-	if group > 0 { // 0: the shim was killed before it could say
-		_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
-	}
-	killSession(p.shim.command.Process.Pid)
 }

@@ -66,6 +66,7 @@ type shim struct {
 func runShim() {
 	// A program's death signal is bound to the thread that starts it.
 	runtime.LockOSThread()
+	Conceal() // it has had the tokens of runs
 	closeOnExecFrom(lineFD)
 	// Caught and thrown away: what ends a program must not end the shim first.
 	// Ignored signals would stay ignored in the programs.
@@ -90,12 +91,12 @@ func (s *shim) run(r request) report {
 	}
 	_ = s.reports.Encode(report{PID: pid}) // nobody left to tell
 	status, usage, err := reap(pid, s.forget)
-	endDescendants()
+	left := endDescendants()
 	if err != nil {
 		return report{Failure: "wait: " + err.Error()}
 	}
 	final := reportOf(status, usage)
-	final.Expired = s.hasExpired()
+	final.Expired, final.Left = s.hasExpired(), left
 	return final
 }
 

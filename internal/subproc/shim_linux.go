@@ -1,9 +1,7 @@
 package subproc
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -89,6 +87,14 @@ func becomeSubreaper() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0) // in Linux since 3.4
 }
 
+// Conceal closes this process's memory and environment, in which secrets are, to other processes of its
+// user, such as the programs that it starts: /proc/PID/environ and mem, debuggers, core files. Programs
+// become open again when they start. Elsewhere than on Linux it does nothing.
+func Conceal() {
+	const setDumpable = 4                                              // PR_SET_DUMPABLE of linux/prctl.h
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setDumpable, 0, 0) // in Linux since 2.4
+}
+
 // awaitExit waits until the program has ended, and leaves it to be reaped, so
 // that its group's number cannot be another's. Adopted children that end before
 // it are reaped.
@@ -115,86 +121,4 @@ func reap(pid int, forget func()) (syscall.WaitStatus, syscall.Rusage, error) {
 	forget()
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // none left: fine
 	return wait(pid)
-}
-
-// endDescendants kills what the program has left and reaps it, until there is
-// nothing left.
-func endDescendants() {
-	for {
-		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		switch {
-		case err == syscall.EINTR, err == nil && pid > 0: //nolint:errorlint // a bare errno
-		case err != nil:
-			return // ECHILD: no children
-		default:
-			killDescendants()
-			_, _ = syscall.Wait4(-1, nil, 0, nil) // the next round sees what went wrong
-		}
-	}
-}
-
-// killDescendants sends SIGKILL to every process below the shim.
-func killDescendants() {
-	children := make(map[int][]int)
-	for _, process := range processes() {
-		children[process.parent] = append(children[process.parent], process.pid)
-	}
-	queue := children[os.Getpid()]
-	for len(queue) > 0 {
-		pid := queue[0]
-		queue = append(queue[1:], children[pid]...)
-		_ = syscall.Kill(pid, syscall.SIGKILL) // ended meanwhile: fine
-	}
-}
-
-// killSession sends SIGKILL to every process of a session until none is left:
-// one may fork while it is looked for.
-func killSession(session int) {
-	for found := true; found; <-time.After(time.Millisecond) {
-		found = false
-		for _, process := range processes() {
-			if process.session == session && process.state != 'Z' {
-				found = true
-				_ = syscall.Kill(process.pid, syscall.SIGKILL) // ended meanwhile: fine
-			}
-		}
-	}
-}
-
-// process is what /proc/PID/stat says of one.
-type process struct {
-	pid, parent, session int
-	state                byte
-}
-
-// processes returns all that there are; none without /proc.
-func processes() []process {
-	var all []process
-	entries, _ := os.ReadDir("/proc") // empty without /proc: then the group has to do
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if process, ok := readProcess(pid); ok {
-			all = append(all, process)
-		}
-	}
-	return all
-}
-
-// readProcess reads the fields after the name, which is in brackets and may
-// have anything in it: state, parent, group, session.
-func readProcess(pid int) (process, bool) {
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return process{}, false
-	}
-	fields := bytes.Fields(content[bytes.LastIndexByte(content, ')')+1:])
-	if len(fields) < 4 {
-		return process{}, false
-	}
-	parent, err1 := strconv.Atoi(string(fields[1]))
-	session, err2 := strconv.Atoi(string(fields[3]))
-	return process{pid: pid, parent: parent, session: session, state: fields[0][0]}, err1 == nil && err2 == nil
 }

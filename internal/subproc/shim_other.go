@@ -40,9 +40,34 @@ func reap(pid int, forget func()) (syscall.WaitStatus, syscall.Rusage, error) {
 
 // What follows needs Linux: elsewhere a process that leaves its group outlives
 // the job.
-func becomeSubreaper() {}
-func endDescendants()  {}
-func killDescendants() {}
+func becomeSubreaper()              {}
+func endDescendants() []leftProcess { return nil }
+func killDescendants() []process    { return nil }
 
-// killSession does nothing: without /proc, the program's group has to do.
-func killSession(int) {}
+// Conceal does nothing here.
+func Conceal() {}
+
+// AdoptOrphans does nothing here.
+func AdoptOrphans() {}
+
+type process struct{}
+
+// endOrphans kills the program's group: without /proc, that has to do.
+func endOrphans(_, group int) []leftProcess {
+	if group > 0 {
+		_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
+	}
+	return nil
+}
+
+type adoption struct{}
+
+var adopted adoption
+
+func (adoption) start(start func() (int, error)) error {
+	_, err := start()
+	return err
+}
+
+func (adoption) forget(int) {}
+func (adoption) reap()      {}

@@ -18,7 +18,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -212,4 +214,36 @@ type Result struct {
 	// What the program and those of its children that it waited for used.
 	CPU         time.Duration
 	MaxRSSBytes int64
+	// Left are processes of the program that could not be ended, most often those of another user.
+	Left []LeftProcess
+}
+
+// LeftProcess is a process that could not be ended.
+type LeftProcess struct {
+	PID  int
+	Name string // of its program, as it has chosen it
+	User string // name or number
+}
+
+// String names it for people.
+func (l LeftProcess) String() string { return fmt.Sprintf("%d (%q of user %s)", l.PID, l.Name, l.User) }
+
+// leftProcess is a LeftProcess as a shim tells it.
+type leftProcess struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	UID  uint32 `json:"uid"`
+}
+
+// named finds the users' names.
+func named(left []leftProcess) []LeftProcess {
+	var all []LeftProcess
+	for _, process := range left {
+		one := LeftProcess{PID: process.PID, Name: process.Name, User: strconv.FormatUint(uint64(process.UID), 10)}
+		if account, err := user.LookupId(one.User); err == nil {
+			one.User = account.Username
+		}
+		all = append(all, one)
+	}
+	return all
 }

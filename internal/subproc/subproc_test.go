@@ -35,6 +35,16 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if os.Getenv(rootVariable) != "" {
+		stayAsRoot()
+	}
+	if os.Getenv(concealedVariable) != "" {
+		subproc.Conceal()
+	}
+	if script := os.Getenv(adopterVariable); script != "" {
+		adopt(script)
+		return
+	}
 	if mark := os.Getenv(busyVariable); mark != "" {
 		beBusy(mark)
 	}

@@ -140,7 +140,13 @@ func startShim() (*shimProcess, error) {
 		Path: self, Args: []string{shimName}, Env: []string{"GOMAXPROCS=2", "GOTRACEBACK=single"},
 		Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if err := command.Start(); err != nil {
+	err = adopted.start(func() (int, error) {
+		if err := command.Start(); err != nil {
+			return 0, err
+		}
+		return command.Process.Pid, nil
+	})
+	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("shim: %w", err)
 	}
@@ -194,6 +200,7 @@ func (p *shimProcess) end() {
 	impatient := time.AfterFunc(shimPatience, func() { _ = p.command.Process.Kill() }) // gone already: fine
 	defer impatient.Stop()
 	_ = p.command.Wait() // its own exit code says nothing
+	adopted.forget(p.command.Process.Pid)
 }
 
 // readReport reads the next thing that the shim says.

@@ -148,7 +148,10 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	endOutput(ctx)
 	run.KeepOutput(ended.Output)
 	if err != nil {
-		return err // it could not be started
+		if len(ended.Left) > 0 {
+			err = fmt.Errorf("%w; %w", errLeft(ended), err)
+		}
+		return err // it could not be started, or its supervisor was killed
 	}
 	run.KeepUsage(monitor.Usage{ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes})
 	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
@@ -214,6 +217,9 @@ func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string,
 
 // verdict is what the handler returns for how the program has ended.
 func (p *Programs) verdict(said *messages, ended subproc.Result) error {
+	if len(ended.Left) > 0 && !ended.Stopped { // whatever it says, it has not ended
+		return errLeft(ended)
+	}
 	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
 		return said.outcome()
 	}

@@ -3,7 +3,9 @@ package programs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
 )
 
+// leftShown is how many processes are named that could not be ended.
+const leftShown = 10
+
 // callTimeout is the longest time of a call to the database that a program's message causes.
 const callTimeout = 5 * time.Second
 
@@ -23,6 +28,15 @@ const callTimeout = 5 * time.Second
 // programs when the worker dies. In the supervisor, this call does not return. A
 // worker that only uses HandleHTTP does not need it.
 func MaybeRunShim() { subproc.MaybeRunShim() }
+
+// AdoptOrphans makes this process the parent of processes that lose theirs, and end them, when a program
+// kills its supervisor (Linux). Call it at the start of main, in an executable that starts no other
+// processes than package programs does: all its other children are ended too.
+func AdoptOrphans() { subproc.AdoptOrphans() }
+
+// Conceal closes this process's memory and environment, in which secrets are, to programs that run as
+// the same user (Linux). Debuggers need root then, and there are no core files. Call it at the start of main.
+func Conceal() { subproc.Conceal() }
 
 // Programs gives a worker handlers that are programs. Make one with New, and call
 // its methods before the worker's Run. Each returns an error for a kind that has a
@@ -103,6 +117,9 @@ func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, isO
 	p.count(kind, func(sum *monitor.Programs) { sum.Started++ })
 	ended, err := p.supervisor.Run(ctx, command)
 	p.count(kind, func(sum *monitor.Programs) { addEnd(sum, ended, err) })
+	if len(ended.Left) > 0 {
+		p.host.Logger().Warn("processes of a program cannot be ended", "kind", kind, "processes", printable.FirstLine(listLeft(ended)))
+	}
 	switch {
 	case err == nil:
 	case subproc.IsMachineTrouble(err), isOwn && subproc.IsProgramTrouble(err):
@@ -111,6 +128,24 @@ func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, isO
 		try.Reached() // the program failed for another reason, so the machine has room
 	}
 	return ended, err
+}
+
+// listLeft names the processes that could not be ended.
+func listLeft(ended subproc.Result) string {
+	texts := make([]string, 0, leftShown)
+	for i, process := range ended.Left {
+		if i == leftShown {
+			texts = append(texts, fmt.Sprintf("and %d more", len(ended.Left)-i))
+			break
+		}
+		texts = append(texts, process.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// errLeft fails a run whose program has left processes that nobody here may end.
+func errLeft(ended subproc.Result) error {
+	return errors.New("processes that the program has started cannot be ended: " + listLeft(ended))
 }
 
 // external has the methods of Programs that the worker calls.
