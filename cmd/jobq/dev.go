@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -115,8 +118,20 @@ func (a *app) devRun(cmd *cobra.Command, args []string) error {
 	// All that could lead jobq in the command to the caller's own tables.
 	command.Env = append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_LISTEN_URL=", "JOBQ_SCHEMA="+a.schema)
 	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	// An interrupt reaches the command by itself; give it time to end.
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	// A terminal's Ctrl-C reaches the command by itself; give it time to end.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	defer signal.Stop(interrupted)
+	command.Cancel = func() error {
+		select {
+		case <-interrupted:
+			if isForeground() {
+				return nil
+			}
+		case <-time.After(50 * time.Millisecond): // it was SIGTERM
+		}
+		return command.Process.Signal(os.Interrupt)
+	}
 	command.WaitDelay = stopTimeout
 	err = command.Run()
 	var exit *exec.ExitError
@@ -127,6 +142,18 @@ func (a *app) devRun(cmd *cobra.Command, args []string) error {
 		return errors.Join(errSilent, exitStatus(exit.ExitCode()))
 	}
 	return err
+}
+
+// isForeground says whether this process is one of those that its terminal sends a Ctrl-C.
+func isForeground() bool {
+	terminal, err := os.Open("/dev/tty")
+	if err != nil {
+		return false // it has none
+	}
+	defer func() { _ = terminal.Close() }() // nothing was written
+	var group int32
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, terminal.Fd(), syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group))) // #nosec G103 -- the call's convention
+	return errno == 0 && int(group) == syscall.Getpgrp()
 }
 
 func (a *app) migrateUp(ctx context.Context, url string) error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,24 +19,24 @@ import (
 	"github.com/jobq-dev/jobq/worker"
 )
 
-// metricsHeaderTimeout is how long a scraper may take to ask.
-const metricsHeaderTimeout = 5 * time.Second
-
 // doctorEveryMin keeps the checks of jobq doctor, which make connections of their own, from being a load.
 const doctorEveryMin = 10 * time.Second
 
 func addMetricsFlag(flags *pflag.FlagSet, address *string) {
-	flags.StringVar(address, "metrics-addr", "", "address such as :9400 at which to serve /metrics, /healthz and /readyz (default none); whoever reaches it may read")
+	flags.StringVar(address, "metrics-addr", "", "where to serve /metrics, /healthz and /readyz: a port of this machine alone, such as 9400, or 0.0.0.0:9400 for all who reach it, without a password (default none)")
 }
 
 // serveMetrics answers at the address until the function returned is called. The
 // address is in use when it returns.
 func serveMetrics(ctx context.Context, flag, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+		address = net.JoinHostPort("127.0.0.1", address)
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: metricsHeaderTimeout}
+	server := limitedServer(handler)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -73,7 +74,7 @@ Workers and janitors have figures of their own: see their --metrics-addr.
 /healthz answers 200 while the process lives, /readyz 200 while the database answers.
 docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTERM or SIGINT.`,
 		Example: `  jobq metrics
-  jobq metrics --addr 127.0.0.1:9400`,
+  jobq metrics --addr 0.0.0.0:9400`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logging.logger(cmd.ErrOrStderr())
@@ -102,7 +103,7 @@ docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTER
 			return nil
 		},
 	}
-	command.Flags().StringVar(&address, "addr", ":9400", "address at which to serve")
+	command.Flags().StringVar(&address, "addr", "127.0.0.1:9400", "address at which to serve; 0.0.0.0:9400 for all who reach it, without a password")
 	durationVar(command.Flags(), &doctorEvery, "doctor-every", 10*time.Minute, "how often to make the checks of jobq doctor; 0 for never")
 	logging.add(command.Flags())
 	return command

@@ -2,8 +2,11 @@ package main
 
 import (
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"regexp"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +50,58 @@ func TestMetricsCommands(t *testing.T) {
 	_, stderr, code = invoke(t, "", "metrics", "--addr", address, "--database-url", url)
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "--addr "+address)
+}
+
+// Connections that strangers open and keep are bounded, and keep nobody
+// from the metrics.
+func TestMetricsServerIsBounded(t *testing.T) {
+	t.Parallel()
+	server := limitedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures") }))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	address := listener.Addr().String()
+	var closed atomic.Int32
+	for range 5 * metricsConnsMax {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // asks once and stays
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			closed.Add(1)
+		}()
+	}
+	require.Eventually(t, func() bool { return closed.Load() >= 4*metricsConnsMax }, patience, 5*time.Millisecond)
+	_, body := fetch(t, "http://"+address)
+	require.Equal(t, "figures", body)
+	require.NotZero(t, server.IdleTimeout)
+	require.NotZero(t, server.WriteTimeout)
+}
+
+// A port alone is this machine's alone. Who wants others to read says so.
+func TestMetricsAddress(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ given, want string }{{"0", "127.0.0.1:"}, {"127.0.0.1:0", "127.0.0.1:"}, {"0.0.0.0:0", "[::]:"}, {":0", "[::]:"}} {
+		var log syncBuffer
+		stop, err := serveMetrics(t.Context(), "--addr", test.given, http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, err)
+		stop()
+		require.Contains(t, log.String(), test.want)
+	}
+	require.Equal(t, "127.0.0.1:9400", newMetricsCommand(&app{}).Flag("addr").DefValue)
+}
+
+// A worker whose limit of open files does not suffice for all its slots says so.
+func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
+	var log syncBuffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	warnIfFewDescriptors(logger, map[string]int{"a": 10, "b": 5}, 300)
+	require.Empty(t, log.String())
+	warnIfFewDescriptors(logger, map[string]int{"a": 10, "b": 5}, 200)
+	require.Contains(t, log.String(), "the limit of open files is low for so many slots")
 }
 
 func fetch(t *testing.T, url string) (code int, body string) {

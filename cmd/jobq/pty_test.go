@@ -135,3 +135,34 @@ func TestNoTerminal(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(said), "there is no terminal for it") // vi would wait for ever
 }
+
+// One Ctrl-C reaches the command of jobq dev once: the terminal sends it to both, and dev does not send it
+// again. A signal for dev alone is passed on.
+func TestDevInterrupted(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo interrupted' INT; echo ready; i=0; while [ $i -lt 30 ]; do sleep 0.1; i=$((i+1)); done; exit 5`
+	for name, interrupt := range map[string]func(p *process, outside *os.File) error{
+		"by the terminal": func(_ *process, outside *os.File) error {
+			_, err := outside.Write([]byte{3})
+			return err
+		},
+		"alone": func(p *process, _ *os.File) error { return p.Process.Signal(syscall.SIGTERM) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outside, inside := openPTY(t)
+			p := &process{Cmd: exec.Command(os.Args[0], "dev", "--ephemeral", "--", "sh", "-c", script), log: &syncBuffer{}}
+			p.Env = append(os.Environ(), asCommand+"=1")
+			p.Stdin, p.Stdout, p.Stderr = inside, p.log, p.log
+			p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			require.NoError(t, p.Start())
+			t.Cleanup(func() { _ = p.Process.Kill() })
+			p.awaitLog(t, "ready")
+			require.NoError(t, interrupt(p, outside))
+			p.awaitLog(t, "interrupted")
+			_ = p.Wait()
+			require.Equal(t, exitStatus(5).Error(), exitStatus(p.ProcessState.ExitCode()).Error(), p.log)
+			require.Equal(t, 1, strings.Count(p.log.String(), "interrupted"))
+		})
+	}
+}

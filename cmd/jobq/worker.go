@@ -70,7 +70,7 @@ timeouts, slots of its own; docs/configuration.md has all of it. What flags say 
 
 The first SIGTERM or SIGINT drains: nothing new is claimed, running jobs have
 --drain-timeout to end and are then stopped and given back without using an attempt.
-A second one does not wait. SIGUSR1, and "jobq workers drain" from anywhere, take no new
+A second one, a second later or more, does not wait. SIGUSR1, and "jobq workers drain" from anywhere, take no new
 work and end when what runs has ended, however long that takes. A janitor runs inside
 unless --janitor=off.
 
@@ -149,6 +149,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return err
 	}
+	warnIfFewDescriptors(log, queues, descriptorsMax())
 	handlers, err := handlersOf(&f, file)
 	if err != nil {
 		return err
@@ -200,6 +201,33 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		defer stop()
 	}
 	return runWithSignals(cmd.Context(), w)
+}
+
+const (
+	// descriptorsPerProgram are a program's four streams, its supervisor, and what its start needs besides.
+	descriptorsPerProgram = 10
+	// descriptorsBeside are for connections to the database, to the metrics, and the rest.
+	descriptorsBeside = metricsConnsMax + 64
+)
+
+// descriptorsMax is how many files this process may have open: the runtime has raised the limit as far as
+// it may. 0 when it is not known.
+func descriptorsMax() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return uint64(limit.Cur) //nolint:unconvert // it is signed on FreeBSD
+}
+
+func warnIfFewDescriptors(log *slog.Logger, queues map[string]int, most uint64) {
+	needed := uint64(descriptorsBeside)
+	for _, slots := range queues {
+		needed += descriptorsPerProgram * uint64(max(slots, 0)) // #nosec G115 -- not negative
+	}
+	if most > 0 && most < needed {
+		log.Warn("the limit of open files is low for so many slots", "limit", most, "needed", needed)
+	}
 }
 
 // load reads the config file, if there is one, and takes from it what no flag says.
@@ -255,6 +283,10 @@ func drainOnSignal(w *worker.Worker) func() {
 	}
 }
 
+// sameSignal is how long after the first signal another one is the same: a terminal's Ctrl-C, and timeout(1),
+// reach a worker directly and once more through whoever has started it.
+const sameSignal = time.Second
+
 // drainNowOnSecondSignal makes a draining worker not wait when it is told to
 // stop again. The function returned undoes it.
 func drainNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
@@ -266,11 +298,18 @@ func drainNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
 			return
 		case <-ctx.Done():
 		}
+		first := time.Now()
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-		select {
-		case <-signals:
-			w.DrainNow()
-		case <-ended:
+		for {
+			select {
+			case <-signals:
+				if time.Since(first) < sameSignal {
+					continue
+				}
+				w.DrainNow()
+			case <-ended:
+			}
+			return
 		}
 	}()
 	return func() {
