@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -173,4 +174,33 @@ func TestNearest(t *testing.T) {
 	} {
 		require.Equal(t, want, nearest(word, names), word)
 	}
+}
+
+// A worker refuses names that look like a list, a pattern or a number of slots, and says what was meant:
+// it would wait for ever for jobs that nobody adds.
+func TestNamesThatMeanSomethingElse(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(folder+"/all.yaml", []byte("kinds:\n  \"*\": {command: cat}\n"), 0o600))
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-q", "a,b", "--run", "k=cat"}, "for several queues write -q a -q b"},
+		{[]string{"-q", "a,b=4", "--run", "k=cat"}, "for several queues write -q a -q b"},
+		{[]string{"-q", "foo:5", "--run", "k=cat"}, "for 5 slots write -q foo=5"},
+		{[]string{"-q", "*", "--run", "k=cat"}, "write -q for each"},
+		{[]string{"--run", "*=cat"}, "there is no handler for every kind"},
+		{[]string{"--run-stream", "mail.*=cat"}, "there is no handler for every kind"},
+		{[]string{"--run-http", "a,b=http://127.0.0.1:1"}, "repeat the handler for each"},
+		{[]string{"--config", folder + "/all.yaml"}, "there is no handler for every kind"},
+	} {
+		_, stderr, code := invoke(t, "", append([]string{"worker", "--database-url", "postgres://127.0.0.1:1/x"}, test.args...)...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, test.want)
+	}
+	for _, name := range []string{"mail:eu", "a.b", "a b", "5", "a:5x"} {
+		require.NoError(t, refuseQueueName(name))
+	}
+	require.NoError(t, refuseKindName("image:5"))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -43,6 +44,9 @@ func kindsOf(f *workerFlags, file *config.File) (map[string]config.Kind, error) 
 			if !ok || name == "" {
 				return nil, usagef("--%s %q: must be KIND='COMMAND ARGS', or KIND=URL for --run-http", flag.name, text)
 			}
+			if err := refuseKindName(name); err != nil {
+				return nil, usagef("--%s %q: %w", flag.name, text, err)
+			}
 			if _, twice := kinds[name]; twice {
 				return nil, usagef("--%s %s: the kind is given twice", flag.name, name)
 			}
@@ -55,11 +59,25 @@ func kindsOf(f *workerFlags, file *config.File) (map[string]config.Kind, error) 
 		}
 	}
 	for name, kind := range file.Kinds {
+		if err := refuseKindName(name); err != nil {
+			return nil, usagef("%s: kind %q: %w", f.config, name, err)
+		}
 		if _, given := kinds[name]; !given {
 			kinds[name] = kind
 		}
 	}
 	return kinds, nil
+}
+
+// refuseKindName refuses what looks like several kinds, and would be one that no job has.
+func refuseKindName(name string) error {
+	switch {
+	case strings.Contains(name, "*"):
+		return errors.New("a kind whose name has an asterisk; there is no handler for every kind: name each kind")
+	case strings.Contains(name, ","):
+		return errors.New("a kind whose name has a comma; for several kinds repeat the handler for each")
+	}
+	return nil
 }
 
 func split(command string, target *config.Words) error {

@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -333,12 +336,32 @@ func parseQueues(flags []string) (map[string]int, error) {
 		if !utf8.ValidString(name) {
 			return nil, usagef("--queue %q: not valid UTF-8", name)
 		}
+		if err := refuseQueueName(name); err != nil {
+			return nil, usagef("--queue %q: %w", flag, err)
+		}
 		if _, twice := queues[name]; twice {
 			return nil, usagef("--queue %q is given twice", name)
 		}
 		queues[name] = slots
 	}
 	return queues, nil
+}
+
+// slotsAfterColon is what people write for NAME=SLOTS.
+var slotsAfterColon = regexp.MustCompile(`^(.+):([0-9]+)$`)
+
+// refuseQueueName refuses what looks like something else than the name of a queue: a worker would wait for ever
+// for jobs in such a queue.
+func refuseQueueName(name string) error {
+	switch slots := slotsAfterColon.FindStringSubmatch(name); {
+	case strings.Contains(name, ","):
+		return fmt.Errorf("a queue whose name has a comma; for several queues write -q %s", strings.Join(strings.Split(name, ","), " -q "))
+	case strings.Contains(name, "*"):
+		return errors.New("a queue whose name has an asterisk; a worker claims only from queues that it names: write -q for each")
+	case slots != nil:
+		return fmt.Errorf("a queue whose name ends with a colon and a number; for %s slots write -q %s=%s", slots[2], slots[1], slots[2])
+	}
+	return nil
 }
 
 // slotsOf are the queues of the config file with their slots.

@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto';
 import { createInterface } from 'node:readline';
 
+console.log = console.error; // what is logged is output, and no answer
 const say = (message) => process.stdout.write(JSON.stringify(message) + '\n');
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -5,13 +5,17 @@ printed goes to standard error, which the worker keeps as the job's output.
 """
 
 import json
+import os
 import sys
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # a print() anywhere, also in a library, is output and no answer
 
 WORDS = {"good": 1, "great": 2, "bad": -1, "awful": -2}  # stands for a model of some gigabytes
 
 
 def say(message):
-    print(json.dumps(message), flush=True)
+    print(json.dumps(message), file=answers, flush=True)
 
 
 def handle(job):
@@ -23,7 +27,7 @@ def handle(job):
     for number, word in enumerate(words, 1):
         score += WORDS.get(word, 0)
         say({"progress": 100 * number / len(words), "stage": "score"})
-    print(f"attempt {job['attempt']}: {len(words)} words", file=sys.stderr, flush=True)
+    print(f"attempt {job['attempt']}: {len(words)} words", flush=True)
     return {"done": True, "result": {"score": score}}
 
 

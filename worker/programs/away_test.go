@@ -276,7 +276,7 @@ func TestProgramMissing(t *testing.T) {
 				require.NoError(t, os.WriteFile(path, nil, 0o600))
 			}
 			var log lines
-			w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			require.NoError(t, err)
 			p := programs.New(w)
 			here := strings.NewReplacer("PROGRAM", path, "FOLDER", folder)

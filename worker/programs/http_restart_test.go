@@ -22,7 +22,7 @@ import (
 func startLogged(t *testing.T, client *jobq.Client, address string) (*programs.Programs, *lines) {
 	t.Helper()
 	var log lines
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://" + address}, nil))

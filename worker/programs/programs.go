@@ -118,7 +118,8 @@ func (p *Programs) start(ctx context.Context, kind string, try *breaker.Try, isO
 	ended, err := p.supervisor.Run(ctx, command)
 	p.count(kind, func(sum *monitor.Programs) { addEnd(sum, ended, err) })
 	if len(ended.Left) > 0 {
-		p.host.Logger().Warn("processes of a program cannot be ended", "kind", kind, "processes", printable.FirstLine(listLeft(ended)))
+		log := p.host.Logger()
+		log.Warn("processes of a program cannot be ended", "kind", kind, "processes", printable.FirstLine(listLeft(ended)))
 	}
 	switch {
 	case err == nil:

@@ -51,7 +51,8 @@ func (s *streamProcess) unreadable(err error) {
 	if s.job != nil {
 		number += s.job.lines
 	}
-	s.breakLocked(fmt.Errorf("handler process was killed: line %d of its answer cannot be understood: %w", number, err))
+	s.breakLocked(fmt.Errorf("handler process was killed: line %d of its answer cannot be understood: %w"+
+		" (standard output is for messages to jobq: write anything else to standard error)", number, err))
 }
 
 // finish hands over the end of the job. From here on the process has none.

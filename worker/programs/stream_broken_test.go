@@ -112,7 +112,7 @@ func TestStreamEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	var log lines
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	p := programs.New(w)
 	mended := filepath.Join(t.TempDir(), "mended")
@@ -142,7 +142,7 @@ func TestStreamEndsAtOnce(t *testing.T) {
 func TestStreamBackWithLongJob(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	folder := t.TempDir()

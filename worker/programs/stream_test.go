@@ -145,6 +145,10 @@ func TestStreamReplies(t *testing.T) {
 		}, patience, 2*time.Millisecond, say)
 		require.Equal(t, want.attempts, job.Attempts, say)
 		require.Contains(t, job.LastError, want.text, say)
+		if want.text == "print debugging" { // says what to do
+			require.Contains(t, job.LastError, `line 1 of its answer cannot be understood: "print debugging": not a JSON object`)
+			require.Contains(t, job.LastError, "write anything else to standard error")
+		}
 		if strings.Contains(say, "result") {
 			require.JSONEq(t, `{"x": 1}`, string(job.Result))
 		}
