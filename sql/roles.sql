@@ -102,7 +102,7 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_sweep, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
+  jobq.backoff_delay, jobq.unreadable_set_apart, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_sweep, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
   jobq.step_prune, jobq.emitted_prune, jobq.event_wake_rest,
   jobq.job_over, jobq.waiting_free, jobq.waiting_cancel, jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune
   to jobq_worker;

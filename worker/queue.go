@@ -41,6 +41,9 @@ type queue struct {
 	shared
 	notifications *waking.Notifications
 	keysLookAt    time.Duration // of run's goroutine
+	// apartAfter is where setApart goes on; nil: at the head. Guarded by apartMu.
+	apartMu    sync.Mutex
+	apartAfter *db.UnreadableSetApartParams
 
 	buffer chan *Run // claimed, not yet started; those that may not begin yet are in load
 	// someLost says that leases of jobs that may not begin yet may be lost.

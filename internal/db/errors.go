@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -152,6 +153,21 @@ func IsBadValue(err error) bool {
 		return false
 	}
 	return slices.ContainsFunc(badValueCodes, func(bad string) bool { return strings.HasPrefix(sqlState, bad) })
+}
+
+// IsUnreadable says that the server, or pgx, could not make something of what a statement was to
+// return: a text that is too long, a page that is damaged, a character that UTF-8 lacks.
+func IsUnreadable(err error) bool {
+	var scan pgx.ScanArgError
+	if errors.As(err, &scan) {
+		return true
+	}
+	sqlState := code(err)
+	if IsTransient(err) || sqlState == codeBadBinary || sqlState == codeInvalidParameter {
+		return false
+	}
+	return strings.HasPrefix(sqlState, "22") || strings.HasPrefix(sqlState, "XX") || sqlState == codeLimitExceeded ||
+		sqlState == codeStatementTooDeep || sqlState == codeCheck
 }
 
 // IsForeignStatement says that a prepared statement was there already, or was

@@ -216,6 +216,7 @@ func historyCases() []historyCase {
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", batch, manyKeys},
 		{"LaneTake", db.LaneTake, "'1 min', 10, 'w', 'q1'", batch, chosenJobs},
+		{"UnreadableSetApart", db.UnreadableSetApart, "'q1', '', -2147483648, 0, 100", 10 * batch, ""},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},

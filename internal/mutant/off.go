@@ -5,6 +5,9 @@
 // names one fault. Without the tag there is nothing here.
 package mutant
 
+// SetsApart says whether a worker fails jobs that no claim can read. It does.
+func SetsApart() bool { return true }
+
 // Polls says whether idle queues are polled. They are.
 func Polls() bool { return true }
 

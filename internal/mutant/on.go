@@ -16,6 +16,7 @@ const (
 	reapWithoutRecheck   = "reap-without-recheck"
 	reapWithoutBump      = "reap-without-bump"
 	noPolling            = "no-polling"
+	claimGivesUp         = "claim-gives-up" // at a row that it cannot read
 	uncountedRelease     = "uncounted-release"
 	prefixHost           = "prefix-host"
 	lockIgnored          = "lock-ignored-unfenced-reap"
@@ -163,6 +164,9 @@ var changes = map[string][]change{
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }
+
+// SetsApart says whether a worker fails jobs that no claim can read.
+func SetsApart() bool { return active() != claimGivesUp }
 
 // Polls says whether idle queues are polled.
 func Polls() bool { return active() != noPolling }

@@ -182,7 +182,7 @@ create table jobq.pending (
   constraint "args must not be null" check (args is not null or args_apart),
   -- The triggers pending_before_insert and pending_before_update refuse args, metadata and checkpoints.
   constraint "tags must be at most 32, without nulls, 8 KiB in all" check
-    (tags is null or (cardinality(tags) <= 32 and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
+    (tags is null or (cardinality(tags) <= 32 and coalesce(array_ndims(tags), 1) = 1 and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
   constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
   constraint "clear_reason must be at most 1000 characters" check (char_length(clear_reason) <= 1000),
   constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),

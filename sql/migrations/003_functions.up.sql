@@ -820,6 +820,108 @@ begin
   raise serialization_failure using message = format('job %s moves too fast: try again', job_id);
 end $$;
 
+-- job_unreadable says why no claim can read a job that waits; null if it can. It reads all that a claim returns, and catches
+-- whatever that raises. Of JSON that is far too long it makes no text.
+create function jobq.job_unreadable(of_job bigint) returns text
+  language plpgsql
+  as $$
+declare
+  problem text;
+  bytes bigint;
+begin
+  select coalesce(jobq.json_problem('args', v.args, 67108864), jobq.json_problem('metadata', v.metadata, 67108864),
+      jobq.json_problem('checkpoint', v.checkpoint, 67108864))
+    into problem
+    from (select p.metadata, p.checkpoint, coalesce(p.args, (select a.args from jobq.payload a where a.job_id = p.id)) as args
+      from jobq.pending p where p.id = of_job) v;
+  if problem is null then
+    -- In this database's encoding everything has a text, but not always in the worker's, which is UTF8.
+    select octet_length(convert_to(concat(p.queue, p.kind, p.partition_key, p.unique_key, p.last_error, p.clear_reason, p.tags, p.metadata,
+          p.checkpoint, p.args, (select a.args from jobq.payload a where a.job_id = p.id)), 'UTF8'))
+        + ceil(extract(epoch from p.timeout) * 1000)::bigint
+      into bytes from jobq.pending p where p.id = of_job;
+  end if;
+  return problem;
+exception when others then
+  return sqlerrm;
+end $$;
+
+-- job_set_apart fails a job that no claim can read, for good, and says whether it has done so. It never began, and uses no attempt.
+-- What can be moved of its values stays with it.
+create function jobq.job_set_apart(of_job bigint, problem text) returns boolean
+  language plpgsql
+  as $$
+declare
+  job jobq.run;
+begin
+  perform from jobq.pending p where p.id = of_job and p.position is not null for update skip locked;
+  if not found then
+    return false;
+  end if;
+  insert into jobq.run
+      (id, lease_id, slot, state, finished_at, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue,
+       kind, unique_key, last_error, partition_key)
+    select p.id, jobq.lease_id_next(), 0, 'failed', clock_timestamp(), p.position, nullif(p.run_at, p.created_at), p.created_at, p.priority,
+        p.attempts, p.max_attempts, p.crashes, true, p.queue, p.kind, p.unique_key, left('the job cannot be read: ' || problem, 1000),
+        nullif(p.partition_key, '')
+      from jobq.pending p where p.id = of_job
+    returning * into job;
+  begin
+    update jobq.run r
+      set args = p.args, args_apart = p.args_apart, metadata = p.metadata, checkpoint = p.checkpoint, tags = p.tags, timeout = p.timeout
+      from jobq.pending p where p.id = of_job and r.id = of_job and r.lease_id = job.lease_id;
+  exception when others then
+    null; -- they are damaged, and gone
+  end;
+  delete from jobq.pending p where p.id = of_job;
+  insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    values (date_trunc('minute', clock_timestamp()), job.queue, job.kind, 0, 1, 0, 0, 0, 0, 0);
+  perform jobq.lane_freed(job.queue, job.partition_key);
+  if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.waiters_wake(array[of_job]);
+  end if;
+  if pg_sequence_last_value('jobq.dependency_seq') is not null then
+    perform jobq.parents_ended(array[of_job]);
+  end if;
+  return true;
+end $$;
+
+-- unreadable_set_apart looks at up to job_count available jobs of a queue after a place, in the order of pending_claim_idx, and sets
+-- those apart that no claim can read. Workers call it after a claim that has failed for what it has read: one such job would make
+-- each claim of the queue fail. It returns these jobs, and the place for the next call; a null key when it has come to the end.
+create function jobq.unreadable_set_apart(
+  of_queue text, inout key text, inout priority integer, inout place bigint, job_count integer, out ids bigint[], out problems text[]
+)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+  as $$
+#variable_conflict use_variable
+declare
+  job record;
+  problem text;
+  looked integer := 0;
+begin
+  ids := '{}';
+  problems := '{}';
+  for job in
+    select p.id, p.partition_key, p.priority, p.position from jobq.pending p
+      where p.queue = of_queue and p.position is not null and (p.partition_key, p.priority, p.position) > (key, priority, place)
+      order by p.partition_key, p.priority, p.position limit job_count
+  loop
+    looked := looked + 1;
+    key := job.partition_key;
+    priority := job.priority;
+    place := job.position;
+    problem := jobq.job_unreadable(job.id);
+    if problem is not null and jobq.job_set_apart(job.id, problem) then
+      ids := ids || job.id;
+      problems := problems || left(problem, 300);
+    end if;
+  end loop;
+  if looked < job_count then
+    key := null;
+  end if;
+end $$;
+
 -- cancel ends a waiting job, and asks the worker of a running one to stop. It returns the job's state afterwards: cancelled, or
 -- running until the worker has stopped it, or the state in which the job had already ended; null if there is no such job. A job
 -- that is cancelled while it waits gets a lease_id of today, for which there is no lease.
@@ -3547,7 +3649,7 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.error_pattern, jobq.job_problem, jobq.job_unreadable, jobq.job_set_apart, jobq.unreadable_set_apart, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.json_canonical, jobq.unique_period, jobq.unique_rule, jobq.unique_rules, jobq.unique_conflicts_refuse, jobq.jobs_replace,
   jobq.after_require, jobq.after_failure_require,
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),
