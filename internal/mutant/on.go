@@ -123,6 +123,7 @@ var changes = map[string][]change{
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "r.attempts + r.begun::integer as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
+	claimGivesUp:         nil,
 	ownUnfenced:          nil,
 	newParentOnce:        nil,
 	firstParentFrees:     nil,
