@@ -132,6 +132,9 @@ func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
 	if err := c.attempts(ctx, conn); err != nil {
 		return nil, err
 	}
+	if err := c.readBegun(); err != nil {
+		return nil, err
+	}
 	c.follow(history)
 	for id, job := range c.jobs {
 		c.job(id, job)
@@ -155,7 +158,9 @@ type checker struct {
 	verdict *Verdict
 	jobs    map[int64][]row
 	// outcomes are how runs ended by what jobq tells its users, by job and token.
-	outcomes  map[[2]int64]string
+	outcomes map[[2]int64]string
+	// begun are the runs whose programs have begun, by job and token.
+	begun     map[[2]int64]bool
 	completed int // runs, by the history
 }
 
@@ -275,13 +280,32 @@ func (c *checker) leave(id int64, r row, next *row) {
 	}
 }
 
+// readBegun reads which runs have begun from the ledger of the programs.
+func (c *checker) readBegun() error {
+	effects, err := ReadLedger(c.run.Folder, Effects)
+	c.begun = make(map[[2]int64]bool)
+	for _, e := range effects {
+		if e.What == "begin" {
+			c.begun[[2]int64{e.Job, e.Token}] = true
+		}
+	}
+	return err
+}
+
+// neverBegan says whether a reap has given a job back that had not begun: it counts and records nothing.
+func (c *checker) neverBegan(id, token int64, counted int) bool {
+	run := [2]int64{id, token}
+	return counted == 0 && c.outcomes[run] == "" && !c.begun[run]
+}
+
 func (c *checker) reaped(id int64, r row, counted int) {
 	c.verdict.Reaps++
-	if counted != 1 {
+	unbegun := c.neverBegan(id, *r.Token, counted)
+	if counted != 1 && !unbegun {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a reap counted %d", id, counted)
 	}
-	if outcome := c.outcomes[[2]int64{id, *r.Token}]; outcome != "lost" {
+	if outcome := c.outcomes[[2]int64{id, *r.Token}]; outcome != "lost" && !unbegun {
 		c.violate("I4", "job %d, token %d: reaped, and its attempt is %q", id, *r.Token, outcome)
 	}
 	c.verdict.Reaped = append(c.verdict.Reaped, Reap{*r.Owner, r.At})
@@ -334,7 +358,7 @@ func (c *checker) orphaned(id int64, r row, counted int) {
 		c.verdict.Early++
 		c.violate("I7", "job %d: recovered from %s, which lived", id, *r.Owner)
 	}
-	if counted != 1 {
+	if counted != 1 && !c.neverBegan(id, *r.Token, counted) {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a recovery counted %d", id, counted)
 	}

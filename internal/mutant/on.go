@@ -28,6 +28,7 @@ const (
 	// Faults of leases that hold many jobs.
 	lostLeaseEnds   = "bulk-end-of-lost-lease" // not refused
 	recordedUnasked = "recorded-before-stored" // an end on its own row, which somebody has kept from being stored
+	begunIgnored    = "begun-ignored"          // a reap that counts what has not begun
 	closeLocked     = "close-with-locked-run"  // a lease of which somebody keeps a job from being reaped
 	endTwice        = "end-counted-twice"      // what was stored, and the answer lost
 	// Faults of the janitor that a session by itself does not show.
@@ -155,6 +156,7 @@ var changes = map[string][]change{
 	},
 	lostLeaseEnds:     {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
 	recordedUnasked:   {{"LeaseEnd", elsewhereOver, elsewhereAll}},
+	begunIgnored:      {{"LeaseReap", "j.slot <= s.begun as begun", "true as begun"}},
 	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
 	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
 	keyNotCounted:     {{"QueueAdmit", admitCall, admittedForgetful}},
