@@ -142,3 +142,26 @@ func TestEmitBesideALockOfAStranger(t *testing.T) {
 		return s.number("select count(*) from jobq.emitted where again_at is not null or woken_to is not null or again_before is not null") == 0
 	}, patience, tick)
 }
+
+// An enqueue, and the end of a run, wait for another transaction only as long as a limit says.
+func TestWaitsInTransactionsOfApplicationsEnd(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newStepper(t)
+	s.exec("alter function jobq.unique_key_wait set lock_timeout = '20ms'")
+	s.exec("alter function jobq.run_held set lock_timeout = '20ms'")
+	other, err := s.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(ctx) }()
+	for _, sql := range []string{"select jobq.enqueue('k', unique_key => 'u')", "select from jobq.run for update"} {
+		_, err = other.Exec(ctx, s.schema.SQL(sql))
+		require.NoError(t, err)
+	}
+	_, err = s.pool.Exec(ctx, s.schema.SQL("select jobq.enqueue('k', unique_key => 'u')"))
+	require.True(t, db.IsLockTimeout(err), "%v", err)
+	_, err = s.pool.Exec(ctx, s.schema.SQL("insert into jobq.pending (kind, unique_key) values ('k', 'u')"))
+	require.True(t, db.IsLockTimeout(err), "%v", err)
+	require.True(t, db.IsLockTimeout(s.put("s", "1")))
+	require.NoError(t, other.Rollback(ctx))
+	require.NoError(t, s.put("s", "1"))
+}

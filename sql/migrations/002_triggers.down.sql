@@ -18,6 +18,8 @@ drop function jobq.pending_json_require(jsonb, jsonb, jsonb);
 drop function jobq.unique_key_drop(text, text, bigint);
 drop function jobq.unique_key_problem(text, text, bigint);
 drop function jobq.unique_key_take(text, text, bigint, timestamptz);
+drop function jobq.unique_key_wait(text, text, bigint, timestamptz);
+drop function jobq.unique_key_try(text, text, bigint, timestamptz);
 drop function jobq.wait_announce(text, bigint);
 drop function jobq.worker_is_waiting(text);
 drop function jobq.waiting_group(text);

@@ -154,10 +154,10 @@ begin
   return before < extract(epoch from clock_timestamp());
 end $$;
 
--- unique_key_take reserves (kind, key) for a job and returns the job that holds it: this one, or another one that is unfinished,
+-- unique_key_try reserves (kind, key) for a job and returns the job that holds it: this one, or another one that is unfinished,
 -- or that has ended and keeps the key for a time. A job that takes the key keeps it at least until then. It waits for a
 -- transaction that is about to take or release the same key.
-create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz default null) returns bigint
+create function jobq.unique_key_try(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
@@ -187,6 +187,26 @@ begin
     end if;
     -- The holder finished between the two statements, or somebody else took the key: try again.
   end loop;
+end $$;
+
+-- unique_key_wait is the same with a limit on each wait.
+create function jobq.unique_key_wait(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1min'
+  as $$
+begin
+  return jobq.unique_key_try(wanted_kind, wanted_key, wanted_by, until);
+end $$;
+
+-- unique_key_take is unique_key_try, and waits for as long as the caller's lock_timeout says, or for a minute at most. Then it
+-- raises lock_not_available (55P03).
+create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint, until timestamptz default null) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if current_setting('lock_timeout') = '0' then
+    return jobq.unique_key_wait(wanted_kind, wanted_key, wanted_by, until);
+  end if;
+  return jobq.unique_key_try(wanted_kind, wanted_key, wanted_by, until);
 end $$;
 
 -- unique_key_problem says who has a key.
@@ -391,6 +411,6 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.channel, jobq.turn_take, jobq.turn_share, jobq.turn_wait, jobq.turn_forget, jobq.turn_holder, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
+  jobq.channel, jobq.turn_take, jobq.turn_share, jobq.turn_wait, jobq.turn_forget, jobq.turn_holder, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_try, jobq.unique_key_wait, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
   jobq.pending_json_require, jobq.pending_before_insert, jobq.pending_before_update, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -10,13 +10,13 @@
 set local lock_timeout = '5s';
 
 -- run_held locks the row of the run with the token, and returns its lease. It waits for
--- a row that somebody has locked. It raises an error if the run has ended or its lease is lost.
+-- a row that somebody has locked, for 30 seconds at most. It raises an error if the run has ended or its lease is lost.
 -- RunProgress skips a row with this lock: otherwise it would wait for the row of
 -- progress, and the reports of all other runs with it. The plan is made for this
 -- token, so it locks only the run's own day of the history.
 -- Needs run_id_idx and lease_pkey only.
 create function jobq.run_held(of_job bigint, run_token text) returns table (lease_id bigint, claimed_at timestamptz, owner text)
-  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off set lock_timeout = '30s'
   as $$
 begin
   if of_job is null then
