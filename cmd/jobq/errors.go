@@ -241,7 +241,7 @@ func writeFailure(out io.Writer, shown failureShown, failures monitor.Failures) 
 	}
 	if shown.Run != nil {
 		fmt.Fprintf(&page, "\njob %d, of which this is the last run:\n", shown.Example)
-		writeRun(&page, shown.Runs, *shown.Run)
+		writeRun(&page, shown.Runs, 0, *shown.Run)
 	}
 	_, err := io.WriteString(out, page.String())
 	return err

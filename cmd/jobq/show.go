@@ -144,9 +144,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
 	writeSteps(&story, whole.Steps)
-	for i, run := range whole.Runs {
-		writeRun(&story, i+1, run)
-	}
+	writeRuns(&story, whole.Runs)
 	if len(whole.Output) > 0 {
 		story.WriteString("\noutput so far\n")
 		var output strings.Builder
@@ -170,27 +168,6 @@ func writeSteps(story *strings.Builder, steps []monitor.Step) {
 			line += "  " + result
 		}
 		fmt.Fprintf(story, "  %s\n", printable.Line(line))
-	}
-}
-
-// writeRun has the number of the run among all of the job: attempts begin anew
-// after a requeue.
-func writeRun(story *strings.Builder, number int, run monitor.Attempt) {
-	fmt.Fprintf(story, "\nrun %d  %s after %s, %s, on %s\n", number, run.Outcome,
-		format.Took(run.FinishedAt.Sub(run.StartedAt)), run.FinishedAt.Format(time.RFC3339), printable.Line(run.WorkerID))
-	if usage := run.Usage; usage != nil {
-		how := fmt.Sprintf("exit code %d", usage.ExitCode)
-		if usage.Signal != "" {
-			how = "killed by " + usage.Signal
-		}
-		fmt.Fprintf(story, "  %s, %s of CPU, at most %.1f MiB of memory\n", how, format.Took(time.Duration(usage.CPUSeconds*float64(time.Second))), float64(usage.MaxRSSBytes)/(1<<20))
-	}
-	if run.Error != "" {
-		writeIndented(story, run.Error)
-	}
-	if run.Output != "" {
-		story.WriteString("  output:\n")
-		writeIndented(story, run.Output)
 	}
 }
 
