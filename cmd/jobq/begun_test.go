@@ -78,16 +78,20 @@ func TestNothingCountsThatDidNotBegin(t *testing.T) {
 		start func(t *testing.T, url, ledger string) *process
 	}{
 		"Go": {6000, func(t *testing.T, url, ledger string) *process {
+			t.Helper()
 			return startProcessWith(t, []string{asCommand + "=", asLedger + "=" + url + " " + ledger})
 		}},
 		"program": {600, func(t *testing.T, url, ledger string) *process {
+			t.Helper()
 			return startLedgerWorker(t, url, "--run", fmt.Sprintf(`task=sh -c 'echo $JOBQ_JOB_ID >> %s'`, ledger))
 		}},
 		"kept process": {3000, func(t *testing.T, url, ledger string) *process {
+			t.Helper()
 			return startLedgerWorker(t, url, "--run-stream", fmt.Sprintf(
 				`task=sh -c 'while read -r job; do id=${job#*\"id\":}; id=${id%%%%,*}; echo $id >> %s; echo "{\"id\": $id, \"done\": true}"; done'`, ledger))
 		}},
 		"HTTP": {3000, func(t *testing.T, url, ledger string) *process {
+			t.Helper()
 			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				id, err := strconv.ParseInt(r.Header.Get("Jobq-Job-Id"), 10, 64)
 				if err == nil {

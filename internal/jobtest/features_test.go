@@ -18,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
@@ -245,7 +246,9 @@ func useSchedule(ctx context.Context, client *jobq.Client, person *operator.Oper
 		if len(ticks) > 0 {
 			break
 		}
-		time.Sleep(jobtest.Tick)
+		if err := sleep.For(bounded, jobtest.Tick); err != nil {
+			return fmt.Errorf("no tick of the schedule: %w", err)
+		}
 	}
 	_, err := person.RemoveSchedule(ctx, "every")
 	return err

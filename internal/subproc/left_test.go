@@ -125,6 +125,7 @@ func TestRootChildIsNamed(t *testing.T) {
 		"with a shim that was killed": "%[1]s & until test -s %[2]s; do sleep 0.01; done; kill -KILL $PPID; sleep 1000",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pids := filepath.Join(folder, strings.ReplaceAll(name, " ", "-"))
 			runs := runAdopter(t, fmt.Sprintf("rm -f %[2]s; "+script, rootVariable+"="+pids+" "+becomesRoot, pids), nobody)
 			for _, run := range runs {

@@ -93,7 +93,7 @@ func (m *machine) test(ctx context.Context, args []string) (int, error) {
 	if m.here["race"] {
 		all = append(all, "-race")
 	}
-	command := exec.CommandContext(ctx, "go", append(all, args...)...) // #nosec G204 -- what the developer says
+	command := exec.CommandContext(ctx, "go", append(all, args...)...) // #nosec G204 G702 -- what the developer says
 	command.Stdin, command.Stdout, command.Stderr, command.Env = os.Stdin, os.Stdout, os.Stderr, m.environment()
 	err := command.Run()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
