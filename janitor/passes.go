@@ -39,9 +39,10 @@ type passes struct {
 	looks   looks
 	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up
 	woke    time.Time // when this pass began
-	reaped  int       // since the last look that found no more
-	unbegun int       // likewise, of jobs that had not begun, which are not among reaped
-	taken   int64     // the total of jobs reaped, promoted and settled
+	aside   aside
+	reaped  int   // since the last look that found no more
+	unbegun int   // likewise, of jobs that had not begun, which are not among reaped
+	taken   int64 // the total of jobs reaped, promoted and settled
 	// readFunc handles the notifications that arrived during the work; nil when none arrive.
 	readFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
@@ -190,7 +191,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
-	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), LooksFrom: db.DueFrom(p.looks.begin())}
+	ask := db.NextDueParams{AsideLeases: p.aside.around(time.Now()).Leases, JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), LooksFrom: db.DueFrom(p.looks.begin())}
 	if fromStart {
 		ask.JobsFrom = db.DueFrom(time.Time{})
 	}
@@ -225,11 +226,11 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	if p.janitor.config.NoReap || !p.leases.due() {
 		return false, nil
 	}
-	var reaped []db.LeaseReapRow
-	ran, err := p.try(ctx, func(ctx context.Context, on session) (err error) {
-		reaped, err = p.janitor.schema.Reap(ctx, on, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
-		return err
-	})
+	reaped, ran, err := p.reapOnce(ctx, p.aside.around(time.Now()))
+	if db.IsRowFault(err) {
+		reaped, err = p.reapAround(ctx)
+		ran = true
+	}
 	if err != nil || !ran {
 		return false, err
 	}

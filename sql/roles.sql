@@ -51,7 +51,7 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight, jobq.key_group, jobq.kind, jobq.worker, jobq.janitor_seen, jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
-  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
+  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.lease_day_seq, jobq.waiting_seq,
   jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
@@ -99,6 +99,7 @@ grant select on sequence jobq.dependency_seq to jobq_worker, jobq_admin; -- does
 grant execute on function jobq.parents_ended, jobq.look_soon, jobq.job_exists to jobq_worker, jobq_admin;
 grant execute on function jobq.parents, jobq.graph to jobq_worker, jobq_viewer, jobq_admin;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
+grant usage, update on sequence jobq.lease_day_seq to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function

@@ -80,6 +80,20 @@ var badValueCodes = []string{
 	CodeInvalid,
 }
 
+// rowFaultCodes are those of IsRowFault. A class stands for all its codes.
+var rowFaultCodes = []string{
+	"21",    // more than one row
+	"22",    // data
+	"23",    // constraints
+	"38",    // what functions of others say
+	"39",    // likewise
+	"54",    // limits
+	"58030", // a page cannot be read
+	"JQ",    // our functions
+	"P0",    // raised by a function, such as a trigger of others
+	"XX",    // corrupted data
+}
+
 func code(err error) string {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
@@ -118,6 +132,16 @@ func IsTransient(err error) bool {
 	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || errors.As(err, &connectErr) || errors.As(err, &netErr) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "conn closed")
+}
+
+// IsRowFault says that a statement for many rows may have failed because of a single one of them: its
+// values, what a trigger says of it, or a page that cannot be read.
+func IsRowFault(err error) bool {
+	if !IsAnswer(err) || IsTransient(err) {
+		return false
+	}
+	sqlState := code(err)
+	return slices.ContainsFunc(rowFaultCodes, func(fault string) bool { return strings.HasPrefix(sqlState, fault) })
 }
 
 // IsForbidden says that the role lacks a privilege.

@@ -139,14 +139,16 @@ func historyCases() []historyCase {
 	return []historyCase{
 		// The janitor.
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
-		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
+		{"NextDue", db.NextDue, "10000, 10000, true, '{}', '-infinity', '-infinity'", few, ""},
 		{"DependencyStep of a parent", db.DependencyStep, "'-infinity', 50", settled, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"DependencyStep that cancels", db.DependencyStep, "'-infinity', 50", settled, "with d as (update jobq.dependency set on_failure = 'cancel' where parent = 20000100 and child <= 6000050) insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"DependencyStep of undone ones", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) select 6000002 + i from generate_series(0, 49) i"},
 		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", 3 * batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
 		{"DependencyPrune", db.DependencyPrune, "0, 0, 0, 100", batch, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},
-		{"LeaseReap", db.LeaseReap, "null, 100, 'janitor'", inHand, ""},
+		{"LeaseReap", db.LeaseReap, "null, '{}', null, 100, '{}', 'janitor'", inHand, ""},
+		{"LeaseStale", db.LeaseStale, "'{}', 100", inHand, ""},
+		{"LeaseJobs", db.LeaseJobs, "live_lease(0)", few, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},

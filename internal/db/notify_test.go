@@ -117,11 +117,11 @@ func TestNotifications(t *testing.T) {
 	job := q.claim("a", 1)[0]
 	require.Equal(t, []string{"work default"}, heard("select 1"), "of the insert")
 	q.expire()
-	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), 100, "test"))
+	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), []int64(nil), []int64(nil), 100, []int64(nil), "test"))
 	require.Equal(t, job.ID, q.claim("a", 1)[0].ID)
 	q.exec("insert into jobq.queue (name, redelivery) values ('default', 'head')")
 	q.expire()
-	require.Equal(t, []string{"head default", "work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), 100, "test"))
+	require.Equal(t, []string{"head default", "work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), []int64(nil), []int64(nil), 100, []int64(nil), "test"))
 	job = q.claim("a", 1)[0]
 	q.end(job, db.Ending{Outcome: "released"})
 	require.Equal(t, []string{"head default", "work default"}, heard("select 1"), "of the release")

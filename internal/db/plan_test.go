@@ -103,7 +103,7 @@ func hotStatements() []hotStatement {
 		}, jobs, false},
 		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", " + b.claimed + ", 'a'" }, jobs, false},
 		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', 'a', " + b.leases + ", " + b.claims }, leases, false},
-		{"reap", db.LeaseReap, func(hotBatch) string { return fmt.Sprintf("null, %d, 'test'", planBatch) }, jobs, true},
+		{"reap", db.LeaseReap, func(hotBatch) string { return fmt.Sprintf("null, '{}', null, %d, '{}', 'test'", planBatch) }, jobs, true},
 	}
 }
 

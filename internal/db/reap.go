@@ -12,9 +12,22 @@ import (
 // unless the connection is in one already, with the settings that keep a plan made
 // while there was little from reading all of run, which has the history as well.
 func (s *Schema) Reap(ctx context.Context, conn Batcher, owners []string, count int32, source string) (reaped []LeaseReapRow, err error) {
+	return s.ReapAround(ctx, conn, owners, count, source, Around{})
+}
+
+// Around says which leases and jobs a reap takes.
+type Around struct {
+	Only   []int64 // these leases alone; nil for all
+	Leases []int64 // not these leases
+	Jobs   []int64 // not these jobs
+}
+
+// ReapAround is Reap of a part: what cannot be reaped is passed by.
+func (s *Schema) ReapAround(ctx context.Context, conn Batcher, owners []string, count int32, source string, around Around) (reaped []LeaseReapRow, err error) {
+	params := LeaseReapParams{OnlyLeases: around.Only, AsideLeases: around.Leases, AsideJobs: around.Jobs, Owners: owners, JobCount: count, Source: source}
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseReap(ctx, owners, count, source) }).Query(func(rows pgx.Rows) (err error) {
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseReap(ctx, params) }).Query(func(rows pgx.Rows) (err error) {
 		reaped, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LeaseReapRow])
 		return err
 	})

@@ -44,6 +44,27 @@ func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pg
 	return items, nil
 }
 
+const LeaseJobs = `-- name: LeaseJobs :one
+select l.owner, array(
+    select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.id is not null and j.slot <> all(l.ended_slots)
+  )::bigint[] as jobs
+  from jobq.lease l
+  where l.id = $1
+`
+
+type LeaseJobsRow struct {
+	Owner string
+	Jobs  []int64
+}
+
+// LeaseJobs returns the jobs of a lease that may still run. Needs lease_pkey only.
+func (q *Queries) LeaseJobs(ctx context.Context, id int64) (LeaseJobsRow, error) {
+	row := q.db.QueryRow(ctx, LeaseJobs, id)
+	var i LeaseJobsRow
+	err := row.Scan(&i.Owner, &i.Jobs)
+	return i, err
+}
+
 const LeaseReap = `-- name: LeaseReap :many
 with stale as materialized (
   select l.ctid as place
@@ -55,8 +76,10 @@ with stale as materialized (
       end
       and ($1::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+      and (l.id = any($2::bigint[])) is not true
+      and ($3::bigint[] is null or l.id = any($3::bigint[]))
     order by l.lost_at nulls first, l.expires_at, l.id
-    limit $2::integer
+    limit $4::integer
     for update of l skip locked
 ), sure as materialized (
   select s.place, s.id, s.claimed_at, s.expires_at, s.begun, s.owner, s.job_ids, s.ended_slots, s.ended_ms
@@ -67,7 +90,7 @@ with stale as materialized (
         from jobq.lease l
         where l.ctid = any(array(select s.place from stale s))
     ) s
-    where coalesce(s.jobs_before, 0) < $2::integer
+    where coalesce(s.jobs_before, 0) < $4::integer
 ), looked as materialized (
   select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
       coalesce(r.runs, false) as runs, j.slot <= s.begun as begun, r.queue, r.partition_key
@@ -95,14 +118,15 @@ with stale as materialized (
       end as error
     from (
       select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
-        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l where l.runs order by l.expires_at, l.lease_id, l.slot) l
+        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l
+          where l.runs and (l.id = any($5::bigint[])) is not true order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
           select r.ctid as place, r.id, r.attempts, r.max_attempts, r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
             where r.id = l.id and r.lease_id = l.lease_id and r.state is null
             for update of r skip locked
         ) x
-        limit $2::integer
+        limit $4::integer
     ) r
     left join jobq.queue q on q.name = r.queue
 ), kept as (
@@ -145,12 +169,12 @@ with stale as materialized (
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select d.id, clock_timestamp(), d.claimed_at, d.lease_id, 'lost', d.attempts, d.owner, d.error
+    select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost', d.attempts, d.owner, d.error
       from done d
       where d.begun
 ), recorded as (
   insert into jobq.event (type, source, job_id, queue, message)
-    select case when $1::text[] is null then 'stalled' else 'orphaned' end, $3, d.id, d.queue, d.error
+    select case when $1::text[] is null then 'stalled' else 'orphaned' end, $6, d.id, d.queue, d.error
       from done d
       where d.begun
 ), counted as (
@@ -183,7 +207,8 @@ with stale as materialized (
     returning l.id
 ), past as (
   insert into jobq.past_lease (id, claimed_at, owner, ended)
-    select a.id, a.claimed_at, a.owner, (select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms))
+    select a.id, a.claimed_at, a.owner,
+        coalesce((select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms)), '{}')
       from closed c
       join after a on a.id = c.id
 ), keys as materialized (
@@ -205,6 +230,15 @@ select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token,
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) >= 0
 `
+
+type LeaseReapParams struct {
+	Owners      []string
+	AsideLeases []int64
+	OnlyLeases  []int64
+	JobCount    int32
+	AsideJobs   []int64
+	Source      string
+}
 
 type LeaseReapRow struct {
 	ID             int64
@@ -239,13 +273,23 @@ type LeaseReapRow struct {
 // this pass, 42 goes back to pending, lost_at is set, and ended_slots become {1, 2}. When 43's
 // transaction has committed, the next pass finds that 43 has ended, and moves the lease.
 //
+// It passes by the leases and jobs that are set aside, and takes only_leases alone if they are given: a
+// row that makes the statement fail must not keep the others (passes.reapAround).
+//
 // It needs no lock around it. If a lease or a run has changed since the statement's snapshot, the new
 // version is locked, which the snapshot does not show: it is then not in sure, or not in done, and
 // waits for the next pass. Only what is in sure and done is taken and counted. It needs no handler:
 // the policy is in the row and its queue. It reads all of lease, which holds only the leases of
 // running jobs; needs run_id_idx and progress_pkey.
-func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32, source string) ([]LeaseReapRow, error) {
-	rows, err := q.db.Query(ctx, LeaseReap, owners, jobCount, source)
+func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseReapRow, error) {
+	rows, err := q.db.Query(ctx, LeaseReap,
+		arg.Owners,
+		arg.AsideLeases,
+		arg.OnlyLeases,
+		arg.JobCount,
+		arg.AsideJobs,
+		arg.Source,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -275,6 +319,38 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 	return items, nil
 }
 
+const LeaseStale = `-- name: LeaseStale :many
+select l.id
+  from jobq.lease l
+  left join jobq.queue q on q.name = l.queue
+  where (l.id = any($1::bigint[])) is not true
+    and (l.lost_at is not null or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+  order by l.lost_at nulls first, l.expires_at, l.id
+  limit $2::integer
+`
+
+// LeaseStale lists the expired leases that LeaseReap would take first, without those that are set aside.
+// It reads all of lease.
+func (q *Queries) LeaseStale(ctx context.Context, asideLeases []int64, leaseCount int32) ([]int64, error) {
+	rows, err := q.db.Query(ctx, LeaseStale, asideLeases, leaseCount)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const NextDue = `-- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
@@ -289,16 +365,18 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
             select clock_timestamp() as asked,
                 -- One that is lost has runs left, since somebody had them locked or there were too
                 -- many, and is due since a reap has last looked at it.
-                (select min(coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0')))
-                  from jobq.lease l left join jobq.queue q on q.name = l.queue where $3::boolean) as lease,
+                -- It is no infinite time, with which nobody can compute.
+                (select min(greatest('epoch', coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0'))))
+                  from jobq.lease l left join jobq.queue q on q.name = l.queue
+                  where $3::boolean and (l.id = any($4::bigint[])) is not true) as lease,
                 -- Queues without a row have the default.
                 case when $3::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
       ) l
       -- Not min(): without statistics, the planner would rather read all of them.
-      cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $4::timestamptz
+      cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
         order by p.run_at limit 1) as job) j
-      cross join (select (select x.look_at from jobq.dependency_look x where x.look_at >= $5::timestamptz order by x.look_at limit 1) as look) k
+      cross join (select (select x.look_at from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1) as look) k
   ) n
 `
 
@@ -306,6 +384,7 @@ type NextDueParams struct {
 	JobsMaxMs   int64
 	LeasesMaxMs int64
 	Scan        bool
+	AsideLeases []int64
 	JobsFrom    pgtype.Timestamptz
 	LooksFrom   pgtype.Timestamptz
 }
@@ -343,6 +422,7 @@ func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, e
 		arg.JobsMaxMs,
 		arg.LeasesMaxMs,
 		arg.Scan,
+		arg.AsideLeases,
 		arg.JobsFrom,
 		arg.LooksFrom,
 	)

@@ -33,7 +33,7 @@ func TestReapLooksUpKeysOnce(t *testing.T) {
 			defer func() { _ = tx.Rollback(ctx) }()
 			_, err = tx.Exec(ctx, db.HotSettings)
 			require.NoError(t, err)
-			rows, err := tx.Query(ctx, q.schema.SQL(db.LeaseReap), []string(nil), 2*count, "test")
+			rows, err := tx.Query(ctx, q.schema.SQL(db.LeaseReap), []string(nil), []int64(nil), []int64(nil), 2*count, []int64(nil), "test")
 			require.NoError(t, err)
 			reaped := 0
 			for rows.Next() {

@@ -70,10 +70,17 @@ func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {
 	if err != nil || row.Errors == 0 {
 		return nil, err
 	}
-	return []Finding{{
+	findings := []Finding{{
 		Severity: Warning, Problem: fmt.Sprintf("janitors could not do their work %d times within the last hour; the last time: %s", row.Errors, row.Last),
 		Advice: "`jobq events` has all of them",
-	}}, nil
+	}}
+	for _, message := range row.Unreapable {
+		findings = append(findings, Finding{
+			Severity: Critical, Problem: message + "; the janitor passes it by, and its jobs stay running",
+			Advice: "correct the row that the error is about, or end its jobs by hand: see docs/troubleshoot.md, \"A lease that cannot be reaped\"",
+		})
+	}
+	return findings, nil
 }
 
 // waiting is what waits and may run: what is of a paused queue or kind waits because

@@ -211,19 +211,42 @@ create index pending_held_idx on jobq.pending (waits, id) where waits or attempt
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and
 -- it alone says which partition of run to look in. It stays below 2^53, which readers
--- of JSON can hold, until 2048. After a failover to a standby that had not heard of
--- some claims, later ones may get their ids again; and it does not grow while the
--- clock is set back a day. So where an id may be old, claimed_at goes with it.
+-- of JSON can hold, until 2048. After a restore of an older copy, later ones may get their
+-- ids again. So where an id may be old, claimed_at goes with it.
 create sequence jobq.lease_number_seq as bigint maxvalue 1099511627775 cycle;
+
+-- The day of the latest lease, as days since 2026-01-01. It keeps ids from going down when the clock is set back.
+create sequence jobq.lease_day_seq as bigint minvalue 0 start 0;
 
 -- The first id of the leases of a day.
 create function jobq.lease_day(day date) returns bigint
   language sql immutable parallel safe
   return (day - date '2026-01-01')::bigint << 40;
 
+-- lease_id_next is the id of a new lease. Its day is the clock's. If the clock went back by at most two days, it stays the day of
+-- the latest lease: the janitor makes days three days ahead. A clock before 2026 is wrong, and the latest day is used however far
+-- ahead it is. If the clock went back further, it was wrong before, and the ids follow it: they go down once, but the number in
+-- them does not repeat.
+--
+--   clock       latest day  day of the id
+--   2026-11-28  2026-11-27  2026-11-28
+--   2026-11-27  2026-11-28  2026-11-28  it was set back over midnight
+--   2025-01-01  2026-11-28  2026-11-28
+--   2026-11-28  2031-05-06  2026-11-28  it was years ahead
 create function jobq.lease_id_next() returns bigint
-  language sql volatile
-  return jobq.lease_day((clock_timestamp() at time zone 'UTC')::date) + nextval('jobq.lease_number_seq');
+  language plpgsql
+  as $$
+declare
+  today bigint := greatest((clock_timestamp() at time zone 'UTC')::date - date '2026-01-01', 0);
+  latest bigint := coalesce(pg_sequence_last_value('jobq.lease_day_seq'), 0);
+begin
+  if latest > today and (today = 0 or latest <= today + 2) then
+    today := latest;
+  elsif latest <> today then
+    perform setval('jobq.lease_day_seq', today);
+  end if;
+  return (today << 40) + nextval('jobq.lease_number_seq');
+end $$;
 
 -- What is held now: one row per claim, for all jobs that it took. Only its owner
 -- and whoever takes it away (LeaseReap) write it. A run that plainly succeeds is

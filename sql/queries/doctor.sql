@@ -62,7 +62,7 @@ select coalesce((
       select extract(epoch from max(clock_timestamp() - l.expires_at - coalesce(q.stale_grace, interval '0')))
         from jobq.lease l
         left join jobq.queue q on q.name = l.queue
-        where l.lost_at is null), 0)::float8 as lease_seconds,
+        where l.lost_at is null and isfinite(l.expires_at)), 0)::float8 as lease_seconds,
     coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
       where p.position is null and p.waits is null order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
     coalesce((select extract(epoch from clock_timestamp() - k.look_at) from jobq.dependency_look k order by k.look_at, k.id limit 1), 0)::float8 as look_seconds,
@@ -70,7 +70,8 @@ select coalesce((
       from (select x.minute from jobq.stat_delta x limit sqlc.arg(row_count)::integer) d), 0)::float8 as stat_seconds;
 
 -- DoctorErrors counts the errors of janitors among the last row_count events of the span, and
--- returns the last one. Needs event_at_idx.
+-- returns the last one, and those that say which leases cannot be reaped, if they are still there.
+-- Needs event_at_idx and lease_pkey.
 -- name: DoctorErrors :one
 with failed as materialized (
   select e.id, e.message
@@ -80,7 +81,12 @@ with failed as materialized (
     where e.type = 'error'
 )
 select count(*)::bigint as errors,
-    coalesce((select f.message from failed f order by f.id desc limit 1), '')::text as last
+    coalesce((select f.message from failed f order by f.id desc limit 1), '')::text as last,
+    array(
+      select f.message from failed f
+        where f.message like '%lease % cannot be reaped: %'
+          and exists (select from jobq.lease l where l.id = substring(f.message from 'lease (-?[0-9]{1,18}) cannot be reaped: ')::bigint)
+        group by f.message order by max(f.id) desc limit 10)::text[] as unreapable
   from failed;
 
 -- DoctorDefaults says which of the default partitions have rows. Each look stops

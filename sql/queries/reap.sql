@@ -18,6 +18,9 @@
 -- this pass, 42 goes back to pending, lost_at is set, and ended_slots become {1, 2}. When 43's
 -- transaction has committed, the next pass finds that 43 has ended, and moves the lease.
 --
+-- It passes by the leases and jobs that are set aside, and takes only_leases alone if they are given: a
+-- row that makes the statement fail must not keep the others (passes.reapAround).
+--
 -- It needs no lock around it. If a lease or a run has changed since the statement's snapshot, the new
 -- version is locked, which the snapshot does not show: it is then not in sure, or not in done, and
 -- waits for the next pass. Only what is in sure and done is taken and counted. It needs no handler:
@@ -34,6 +37,8 @@ with stale as materialized (
       end
       and (sqlc.narg(owners)::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+      and (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true
+      and (sqlc.narg(only_leases)::bigint[] is null or l.id = any(sqlc.narg(only_leases)::bigint[]))
     order by l.lost_at nulls first, l.expires_at, l.id
     limit sqlc.arg(job_count)::integer
     for update of l skip locked
@@ -74,7 +79,8 @@ with stale as materialized (
       end as error
     from (
       select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
-        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l where l.runs order by l.expires_at, l.lease_id, l.slot) l
+        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l
+          where l.runs and (l.id = any(sqlc.arg(aside_jobs)::bigint[])) is not true order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
           select r.ctid as place, r.id, r.attempts, r.max_attempts, r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
@@ -124,7 +130,7 @@ with stale as materialized (
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select d.id, clock_timestamp(), d.claimed_at, d.lease_id, 'lost', d.attempts, d.owner, d.error
+    select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost', d.attempts, d.owner, d.error
       from done d
       where d.begun
 ), recorded as (
@@ -162,7 +168,8 @@ with stale as materialized (
     returning l.id
 ), past as (
   insert into jobq.past_lease (id, claimed_at, owner, ended)
-    select a.id, a.claimed_at, a.owner, (select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms))
+    select a.id, a.claimed_at, a.owner,
+        coalesce((select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms)), '{}')
       from closed c
       join after a on a.id = c.id
 ), keys as materialized (
@@ -183,6 +190,25 @@ with stale as materialized (
 select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) >= 0;
+
+-- LeaseStale lists the expired leases that LeaseReap would take first, without those that are set aside.
+-- It reads all of lease.
+-- name: LeaseStale :many
+select l.id
+  from jobq.lease l
+  left join jobq.queue q on q.name = l.queue
+  where (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true
+    and (l.lost_at is not null or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+  order by l.lost_at nulls first, l.expires_at, l.id
+  limit sqlc.arg(lease_count)::integer;
+
+-- LeaseJobs returns the jobs of a lease that may still run. Needs lease_pkey only.
+-- name: LeaseJobs :one
+select l.owner, array(
+    select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.id is not null and j.slot <> all(l.ended_slots)
+  )::bigint[] as jobs
+  from jobq.lease l
+  where l.id = sqlc.arg(id);
 
 -- KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
 -- whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
@@ -222,8 +248,10 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
             select clock_timestamp() as asked,
                 -- One that is lost has runs left, since somebody had them locked or there were too
                 -- many, and is due since a reap has last looked at it.
-                (select min(coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0')))
-                  from jobq.lease l left join jobq.queue q on q.name = l.queue where sqlc.arg(scan)::boolean) as lease,
+                -- It is no infinite time, with which nobody can compute.
+                (select min(greatest('epoch', coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0'))))
+                  from jobq.lease l left join jobq.queue q on q.name = l.queue
+                  where sqlc.arg(scan)::boolean and (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true) as lease,
                 -- Queues without a row have the default.
                 case when sqlc.arg(scan)::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
