@@ -98,6 +98,7 @@ grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq to jo
 grant select on sequence jobq.dependency_seq to jobq_worker, jobq_admin; -- does anybody wait for what ends?
 grant execute on function jobq.parents_ended, jobq.look_soon, jobq.job_exists to jobq_worker, jobq_admin;
 grant execute on function jobq.parents, jobq.graph to jobq_worker, jobq_viewer, jobq_admin;
+grant execute on function jobq.run_key to jobq_worker; -- nobody else may make run tokens
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
 grant usage, update on sequence jobq.lease_day_seq to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;

@@ -126,7 +126,7 @@ func (w *Worker) countConnections(ctx context.Context) error {
 // message when it starts.
 func (w *Worker) prepare(ctx context.Context) error {
 	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
-	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.countConnections, w.storeLease, w.register} {
+	for _, call := range []func(context.Context) error{check, w.checkListen, w.findSessions, w.countConnections, w.readRunKey, w.storeLease, w.register} {
 		if err := bounded(ctx, call); err != nil {
 			return err
 		}
@@ -148,6 +148,12 @@ func bounded(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeoutMax)
 	defer cancel()
 	return call(ctx)
+}
+
+// readRunKey reads the key with which the worker makes the run tokens of its programs and steps.
+func (w *Worker) readRunKey(ctx context.Context) (err error) {
+	w.runKey, err = w.queries.RunKey(ctx)
+	return err
 }
 
 // storeLease stores Config.Lease, if it is set, as the lease of each queue of the worker. The audit

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -159,11 +158,12 @@ func (r ExternalRun) EndsItself() {
 // be: by a step that suspends the job. A success counts as any other if nothing is stored.
 func (r ExternalRun) MayEnd() { (*stepRun)(r.Run).mayEnd() }
 
-// RunToken names the run in calls of jobq.complete and its like. It has three parts: the
+// RunToken names the run in calls of jobq.complete and its like. It has four parts: the
 // token of the lease; when the lease was claimed, since a token can occur again after a
-// failover; and the slot, which tells the jobs of one lease apart.
+// failover; the slot, which tells the jobs of one lease apart; and a code, without
+// which a program could name the runs of others.
 func (r ExternalRun) RunToken() string {
-	return fmt.Sprintf("%d.%d.%d", r.row.LeaseToken, r.row.StartedAt.Time.UnixMicro(), r.row.Slot)
+	return db.RunToken(r.worker.runKey, r.row.LeaseToken, r.row.StartedAt.Time, r.row.Slot)
 }
 
 // NoteActivity shows that the run goes on, as far as HandleOptions.StallTimeout is

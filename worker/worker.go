@@ -29,6 +29,7 @@ type Worker struct {
 	config    Config
 	id        string
 	process   identity.Process
+	runKey    []byte // of the codes in run tokens
 	schema    *db.Schema
 	pool      *pgxpool.Pool // the worker's own: leases are extended even when handlers use all connections of the client's pool
 	queries   *db.Queries

@@ -54,7 +54,8 @@ const runOfSomebody = `
 	insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
 	  select l.job, l.id, 1, now(), now(), 0, 0, 5, 0, false, 'q', 'k', '{}' from l;
 	create temporary table run on commit drop as
-	  select l.job_ids[1] as id, l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.1' as token from jobq.lease l where l.owner = 'w' and l.queue = 'q';
+	  select t.id, t.run || '.' || jobq.run_token_code(t.run) as token
+    from (select l.job_ids[1] as id, l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.1' as run from jobq.lease l where l.owner = 'w' and l.queue = 'q') t;
 	grant select on pg_temp.run to public`
 
 // Each role may do what its name says, and nothing of what others do.
@@ -84,6 +85,14 @@ func TestRoles(t *testing.T) {
 		{"select jobq.progress((select id from pg_temp.run), (select token from pg_temp.run), 1, 's', 'm')", "runner"},
 		{"select jobq.checkpoint((select id from pg_temp.run), (select token from pg_temp.run), '1')", "runner"},
 		{"select * from jobq.run_held((select id from pg_temp.run), (select token from pg_temp.run))", ""},
+		{"select jobq.run_key()", "worker"},
+		{"select jobq.run_token_code('1.1.1')", ""},
+		{"select jobq.run_token_check(1, '1.1.1')", ""},
+		{"select * from jobq.secret", ""},
+		{"update jobq.secret set run_key = ''", ""},
+		{"delete from jobq.secret", ""},
+		{"insert into jobq.secret (run_key) values ('')", ""},
+		{"lock table jobq.secret in access share mode", ""},
 		{"select jobq.run_close((select id from pg_temp.run), (select token from pg_temp.run), 'completed', null, null, false, null)", ""},
 		{"select lease_token from jobq.job", "worker viewer admin"},
 		{"select * from jobq.job", "worker viewer admin"},

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // runToken is what a program calls jobq.complete and its like with.
 func runToken(job db.JobClaimRow) string {
-	return fmt.Sprintf("%d.%d.%d", job.LeaseToken, job.StartedAt.Time.UnixMicro(), job.Slot)
+	return db.RunToken(pgtest.RunKey, job.LeaseToken, job.StartedAt.Time, job.Slot)
 }
 
 // ownCalls are what a program may say of its run.
@@ -80,7 +81,7 @@ func TestOwnCallsAreFenced(t *testing.T) {
 			other = second
 			other.Slot = 0
 			refused("no slot", second.ID, runToken(other), "JQ005")
-			for _, bad := range []string{"", "7", fmt.Sprint(second.LeaseToken), runToken(second) + "00000", fmt.Sprintf("%d.%d", second.LeaseToken, second.StartedAt.Time.UnixMicro()), "a.b", "-1.2", runToken(second) + "\n"} {
+			for _, bad := range []string{"", "7", fmt.Sprint(second.LeaseToken), runToken(second) + "00000", strings.ToUpper(runToken(second)), "0" + runToken(second), fmt.Sprintf("%d.%d", second.LeaseToken, second.StartedAt.Time.UnixMicro()), "a.b", "-1.2", runToken(second) + "\n"} {
 				refused("token "+bad, second.ID, bad, "JQ001")
 			}
 			require.ErrorContains(t, q.refusal(call, nil, runToken(second)), "job_id must not be null")

@@ -239,6 +239,7 @@ func historyCases() []historyCase {
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q0,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
+		{"RunKey", db.RunKey, "", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},
 		// The UI and the CLI.
 		{"QueueList", db.QueueList, "1000", 4 * batch, ""},

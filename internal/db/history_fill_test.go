@@ -95,7 +95,7 @@ func (q *queue) fillHistory(scale float64) {
 		{`create function public.claimed_at(lease bigint) returns timestamptz language sql stable
 			as 'select x.claimed_at from jobq.lease x where x.id = lease union all select x.claimed_at from jobq.past_lease x where x.id = lease'`, nil},
 		{`create function public.run_token(lease bigint) returns text language sql stable
-			as 'select lease || ''.'' || (extract(epoch from public.claimed_at(lease)) * 1000000)::bigint || ''.'' || (select r.slot from jobq.run r where r.id = 40000026 and r.lease_id = lease)'`, nil},
+			as 'select t.run || ''.'' || jobq.run_token_code(t.run) from (select lease || ''.'' || (extract(epoch from public.claimed_at(lease)) * 1000000)::bigint || ''.'' || (select r.slot from jobq.run r where r.id = 40000026 and r.lease_id = lease) as run) t'`, nil},
 		// Jobs that wait for one that has failed, one by one or with many others, and old dependencies.
 		{`insert into jobq.pending (id, position, waits, kind, queue)
 			select 6000000 + i, null, true, 'k' || i % 5, 'q' || i % 10 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},

@@ -63,6 +63,18 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) (
 	return taken, err
 }
 
+const RunKey = `-- name: RunKey :one
+select jobq.run_key()::bytea as key
+`
+
+// RunKey is the key of the codes in run tokens.
+func (q *Queries) RunKey(ctx context.Context) ([]byte, error) {
+	row := q.db.QueryRow(ctx, RunKey)
+	var key []byte
+	err := row.Scan(&key)
+	return key, err
+}
+
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w

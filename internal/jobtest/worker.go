@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -168,5 +167,5 @@ func (w *Worker) Story(id int64) string {
 // RunToken is what a program calls jobq.complete and its like with, for the run of a job
 // that was claimed.
 func RunToken(job db.JobClaimRow) string {
-	return fmt.Sprintf("%d.%d.%d", job.LeaseToken, job.StartedAt.Time.UnixMicro(), job.Slot)
+	return db.RunToken(pgtest.RunKey, job.LeaseToken, job.StartedAt.Time, job.Slot)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -89,9 +90,15 @@ func Migrate(ctx context.Context, url, schema string) error {
 		return err
 	}
 	defer pool.Close()
-	_, err = migrate.Up(ctx, pool, &migrate.Config{Schema: schema, Logger: slog.New(slog.DiscardHandler)})
+	if _, err = migrate.Up(ctx, pool, &migrate.Config{Schema: schema, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		return err
+	}
+	_, err = pool.Exec(ctx, "update "+pgx.Identifier{schema}.Sanitize()+".secret set run_key = $1", RunKey)
 	return err
 }
+
+// RunKey is the key of run tokens in databases of tests: see db.RunToken.
+var RunKey = make([]byte, 128)
 
 // EmptyURL is a new database without any tables, for this test.
 func EmptyURL(tb testing.TB) string {

@@ -4,10 +4,57 @@
 -- names three things. The lease. When it was claimed, since a lease's id may come again after a
 -- failover. And the job's slot in it: with the token of another job of the same
 -- claim, a program could otherwise end that job, and its worker would then store the job's plain end as well.
+-- A message authentication code follows: a program cannot make the token of another run.
 --
 -- None of these functions writes the lease. The worker goes on extending it, and stores the
 -- end there when the program has ended. The row of run is locked until the transaction ends.
 set local lock_timeout = '5s';
+
+-- The key of the codes in run tokens: 64 bytes for the inner hash and 64 for the outer one. Only the owner reads the table.
+-- A dump carries it. An update of it makes the tokens of all current runs invalid, until their workers start anew.
+create table jobq.secret (
+  singleton boolean not null primary key default true check (singleton),
+  run_key   bytea   not null check (octet_length(run_key) = 128)
+);
+insert into jobq.secret (run_key)
+  select string_agg(sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')), '')
+    from generate_series(1, 4);
+
+-- run_key gives workers the key, with which they make tokens for their programs.
+create function jobq.run_key() returns bytea
+  language sql stable security definer set search_path = pg_catalog, pg_temp
+  as $$
+    select s.run_key from jobq.secret s
+  $$;
+
+-- run_token_code is the code of a run token: the first 128 bits of the nested SHA-256 of what is in front of it.
+-- worker/external.go computes the same.
+create function jobq.run_token_code(run text) returns text
+  language sql stable
+  as $$
+    select left(encode(sha256(substr(s.run_key, 65) || sha256(substr(s.run_key, 1, 64) || convert_to(run, 'UTF8'))), 'hex'), 32)
+      from jobq.secret s
+  $$;
+
+-- run_token_check raises for what is no run token, and for a token that no worker has made. The server's log then says who has
+-- tried, since that is guessing or a mistake of a program. The hashes make the time of the comparison say nothing.
+create function jobq.run_token_check(of_job bigint, run_token text) returns void
+  language plpgsql
+  as $$
+begin
+  if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}[.][0-9]{1,5}[.][0-9a-f]{32}$' then
+    raise sqlstate 'JQ001' using
+      message = format('token must be a run token such as 362838488514562.1795737600000000.1.%s, not %L', repeat('0f', 16), left(run_token, 80)),
+      hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself or steps.';
+  end if;
+  if sha256(convert_to(right(run_token, 32), 'UTF8')) is distinct from
+    sha256(convert_to(jobq.run_token_code(left(run_token, -33)), 'UTF8'))
+  then
+    raise log 'jobq: % has called a function for job % with a run token that no worker has made', session_user, of_job;
+    raise sqlstate 'JQ001' using message = format('the run token for job %s was not made by a worker of this database', of_job),
+      hint = 'Pass JOBQ_RUN_TOKEN, or run_token of the job, as it is. A token is for its own run only.';
+  end if;
+end $$;
 
 -- run_held locks the row of the run with the token, and returns its lease. It waits for
 -- a row that somebody has locked, for 30 seconds at most. It raises an error if the run has ended or its lease is lost.
@@ -22,10 +69,7 @@ begin
   if of_job is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
-  if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}[.][0-9]{1,5}$' then
-    raise sqlstate 'JQ001' using message = format('token must be a run token such as 362838488514562.1795737600000000.1, not %L', left(run_token, 40)),
-      hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself or steps.';
-  end if;
+  perform jobq.run_token_check(of_job, run_token);
   lease_id := split_part(run_token, '.', 1)::bigint;
   claimed_at := timestamptz 'epoch' + split_part(run_token, '.', 2)::bigint * interval '1 microsecond';
   select l.owner into owner
@@ -191,6 +235,7 @@ begin
 end $$;
 
 -- sql/roles.sql says who may call them.
+revoke all on jobq.secret from public;
 revoke execute on function
-  jobq.run_held, jobq.run_close, jobq.delay_require, jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint
+  jobq.run_key, jobq.run_token_code, jobq.run_token_check, jobq.run_held, jobq.run_close, jobq.delay_require, jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint
   from public;

@@ -32,6 +32,10 @@ select n.name::text as queue,
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name;
 
+-- RunKey is the key of the codes in run tokens.
+-- name: RunKey :one
+select jobq.run_key()::bytea as key;
+
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);
 

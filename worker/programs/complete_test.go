@@ -92,7 +92,8 @@ func TestEndsItself(t *testing.T) {
 		"rolls back":                {`echo "` + completes + ` rollback" | sql; echo then`, jobq.StateFailed, jobq.OutcomeFailed, 0, "no transaction of its own has ended the job"},
 		"rolls back and fails":      {`echo "` + completes + ` rollback" | sql; echo then; exit 3`, jobq.StateFailed, jobq.OutcomeFailed, 0, "exit code 3"},
 		"is killed before a commit": {`echo then; { echo "` + completes + `"; echo "\\! kill -9 $$"; echo "\\! sleep 1000"; echo "commit;"; } | sql`, jobq.StateFailed, jobq.OutcomeFailed, 0, "SIGKILL"},
-		"has a wrong token":         {`JOBQ_RUN_TOKEN=1.1.1; echo "` + completes + ` commit" | sql || { echo then; exit 1; }`, jobq.StateFailed, jobq.OutcomeFailed, 0, "this run has ended, or its lease is lost"},
+		"has a wrong token":         {`JOBQ_RUN_TOKEN=1.1.1; echo "` + completes + ` commit" | sql || { echo then; exit 1; }`, jobq.StateFailed, jobq.OutcomeFailed, 0, "token must be a run token"},
+		"forges a token":            {`token=${JOBQ_RUN_TOKEN#*.}; JOBQ_RUN_TOKEN=$((${JOBQ_RUN_TOKEN%%.*} + 1)).$token; echo "` + completes + ` commit" | sql || { echo then; exit 1; }`, jobq.StateFailed, jobq.OutcomeFailed, 0, "was not made by a worker"},
 		"snoozes by a message":      {`echo then; echo '{"snooze": "1h"}' >&3`, jobq.StateScheduled, jobq.OutcomeSnoozed, 0, ""},
 		"snoozes by its exit code":  {`echo then; exit 75`, jobq.StateScheduled, jobq.OutcomeSnoozed, 0, ""},
 	}
@@ -122,11 +123,11 @@ func TestEndsItself(t *testing.T) {
 	counts := w2.Counts()
 	require.Zero(t, counts.Lost)
 	require.EqualValues(t, 4, counts.Completed)
-	require.EqualValues(t, 6, counts.Failed)
+	require.EqualValues(t, 7, counts.Failed)
 	require.EqualValues(t, 3, counts.Snoozed)
 	var completed, failed, leases int
 	require.NoError(t, client.Pool().QueryRow(context.Background(), "select sum(completed), sum(failed), (select count(*) from jobq.lease) from jobq.stats").Scan(&completed, &failed, &leases))
-	require.Equal(t, []int{4, 6, 0}, []int{completed, failed, leases})
+	require.Equal(t, []int{4, 7, 0}, []int{completed, failed, leases})
 }
 
 // A program that has not to end its jobs itself has no token.
