@@ -10,6 +10,7 @@ import (
 const (
 	rollUpEvery   = 30 * time.Second
 	rollUpBatch   = 10_000
+	leasesBatch   = 1_000 // of LeaseShorten
 	workersEvery  = 2 * time.Minute
 	workerSilence = 5 * time.Minute
 	lanesEvery    = 10 * time.Minute
@@ -57,6 +58,7 @@ type chore struct {
 func (j *Janitor) allChores(past *history) []*chore {
 	chores := []*chore{
 		{name: "roll up stats", every: rollUpEvery, work: j.rollUp, often: true},
+		{name: "shorten leases", every: rollUpEvery, work: j.shortenLeases},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers, often: true},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
@@ -92,6 +94,15 @@ func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more 
 		j.log.Info("removed dead workers", "count", removed)
 	}
 	return false, err
+}
+
+// shortenLeases cuts leases that were made while the server's clock was ahead.
+func (j *Janitor) shortenLeases(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	shortened, err := queries.LeaseShorten(ctx)
+	if err == nil && shortened > 0 {
+		j.log.Warn("the server's clock was set back: leases shortened", "count", shortened)
+	}
+	return shortened == leasesBatch, err
 }
 
 // pruneLanes deletes what is stored about partition keys of queues that nobody claims from.

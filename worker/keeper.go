@@ -138,7 +138,7 @@ func (k *keeper) extend(ctx context.Context, due []*leases.Lease) (held []*lease
 	patience := callTimeout
 	for i, l := range due {
 		settings[i] = l.Settings()
-		extensions[i] = db.Extension{ID: l.ID(), ClaimedAt: l.ClaimedAt(), Lease: db.Interval(settings[i].TickerExtends())}
+		extensions[i] = db.Extension{ID: l.ID(), ClaimedAt: l.ClaimedAt(), Lease: db.Interval(settings[i].TickerExtends()), Longest: db.Interval(settings[i].Longest)}
 		patience = min(patience, settings[i].KillMargin())
 	}
 	sent := clock.SinceBoot()

@@ -116,7 +116,8 @@ const AuditHold = `-- name: AuditHold :execrows
 update jobq.audit a
   set held_by = $1::text, held_until = clock_timestamp() + $2::interval
   where a.id = $3
-    and (a.held_by = $1::text or a.held_until is null or a.held_until < clock_timestamp())
+    and (a.held_by = $1::text or a.held_until is null or a.held_until < clock_timestamp()
+      or a.held_until > clock_timestamp() + 2 * $2::interval)
 `
 
 // AuditHold keeps others from working on an action by filter for the time of the lease, which each
@@ -290,11 +291,13 @@ func (q *Queries) AuditPrune(ctx context.Context, afterAudit int64, afterJob int
 }
 
 const AuditRenew = `-- name: AuditRenew :execrows
+
 update jobq.audit a
   set held_until = clock_timestamp() + $1::interval
   where a.id = $2 and a.held_by = $3::text
 `
 
+// of a clock that was set back
 // AuditRenew is AuditHold for whoever has the action already. Zero rows if the lease has run out and
 // somebody else has worked on the action since. Needs audit_pkey only.
 func (q *Queries) AuditRenew(ctx context.Context, lease pgtype.Interval, auditID int64, holder string) (int64, error) {

@@ -21,19 +21,31 @@ type Extension struct {
 	ID        int64
 	ClaimedAt time.Time // tells it from another lease with this id: see Slot
 	Lease     pgtype.Interval
+	// Longest is the longest lease that the owner has had in the queue: a lease that ends later was made
+	// while the server's clock was ahead, and is cut. Not valid: none is.
+	Longest pgtype.Interval
+}
+
+// longest is Longest, or more than a lease can be.
+func (e Extension) longest() pgtype.Interval {
+	if !e.Longest.Valid {
+		return pgtype.Interval{Months: 1200, Valid: true}
+	}
+	return e.Longest
 }
 
 // ExtendLeases extends leases of the owner, and returns LeaseOK, LeaseBusy or LeaseLost for each
 // id. It sends one statement for each length of leases; mostly all have the same length.
 func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, extensions []Extension) (map[int64]string, error) {
 	answers := make(map[int64]string, len(extensions))
-	groups := make(map[int64]*LeaseExtendParams)
+	groups := make(map[[2]int64]*LeaseExtendParams)
 	for _, extension := range extensions {
 		answers[extension.ID] = LeaseLost
-		group := groups[extension.Lease.Microseconds]
+		key := [2]int64{extension.Lease.Microseconds, extension.Longest.Microseconds}
+		group := groups[key]
 		if group == nil {
-			group = &LeaseExtendParams{Lease: extension.Lease, Owner: owner}
-			groups[extension.Lease.Microseconds] = group
+			group = &LeaseExtendParams{Lease: extension.Lease, Longest: extension.longest(), Owner: owner}
+			groups[key] = group
 		}
 		group.Ids, group.ClaimedAts = append(group.Ids, extension.ID), append(group.ClaimedAts, Timestamp(extension.ClaimedAt))
 	}

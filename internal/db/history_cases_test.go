@@ -148,6 +148,7 @@ func historyCases() []historyCase {
 		{"DueFirst", db.DueFirst, "", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, '{}', null, 100, '{}', 'janitor'", inHand, ""},
 		{"LeaseStale", db.LeaseStale, "'{}', 100", inHand, ""},
+		{"LeaseShorten", db.LeaseShorten, "", inHand, ""},
 		{"LeaseJobs", db.LeaseJobs, "live_lease(0)", few, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},

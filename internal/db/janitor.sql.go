@@ -18,7 +18,8 @@ select h.row_count::float8 as history_rows, array(
       from unnest($1::text[]) n(name)
       where case n.name
           when 'roll up stats' then exists (select from jobq.stat_delta)
-          when 'remove dead workers' then exists (select from jobq.worker w where w.heartbeat_at < clock_timestamp() - $2::interval)
+          when 'remove dead workers' then exists (select from jobq.worker w
+            where w.heartbeat_at < clock_timestamp() - $2::interval or w.heartbeat_at > clock_timestamp() + $2::interval)
           when 'analyze history' then h.row_count <> $3::float8
           when 'prune output' then (select true from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes' order by o.written_at limit 1)
           when 'prune waiters' then exists (select from jobq.waiter w where w.expires_at < statement_timestamp())

@@ -61,7 +61,7 @@ with h as materialized (
     where $1::interval > interval '0'
 ), extended as (
   update jobq.lease l
-    set expires_at = greatest(l.expires_at, clock_timestamp() + $1::interval)
+    set expires_at = least(greatest(l.expires_at, clock_timestamp() + $1::interval), clock_timestamp() + $5::interval)
     where l.ctid = any(array(select h.place from held h))
     returning l.id
 )
@@ -80,6 +80,7 @@ type LeaseExtendParams struct {
 	Owner      string
 	Ids        []int64
 	ClaimedAts []pgtype.Timestamptz
+	Longest    pgtype.Interval
 }
 
 type LeaseExtendRow struct {
@@ -87,8 +88,8 @@ type LeaseExtendRow struct {
 	Answer string
 }
 
-// LeaseExtend gives held leases their full time again, in one statement for all of them, and never
-// shortens one. With a lease of 0 it only asks. It returns a row for each lease that is still the
+// LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none,
+// unless it ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it only asks. It returns a row for each lease that is still the
 // caller's: ok, or busy if another transaction has locked it, so that it was not extended. A lease
 // without a row is lost.
 //
@@ -101,6 +102,7 @@ func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]Lea
 		arg.Owner,
 		arg.Ids,
 		arg.ClaimedAts,
+		arg.Longest,
 	)
 	if err != nil {
 		return nil, err

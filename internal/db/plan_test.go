@@ -102,7 +102,7 @@ func hotStatements() []hotStatement {
 				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"), repeat("'1'::jsonb"), repeat("null::jsonb"))
 		}, jobs, false},
 		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", " + b.claimed + ", 'a'" }, jobs, false},
-		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', 'a', " + b.leases + ", " + b.claims }, leases, false},
+		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', 'a', " + b.leases + ", " + b.claims + ", '1 hour'" }, leases, false},
 		{"reap", db.LeaseReap, func(hotBatch) string { return fmt.Sprintf("null, '{}', null, %d, '{}', 'test'", planBatch) }, jobs, true},
 	}
 }

@@ -319,6 +319,33 @@ func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseRe
 	return items, nil
 }
 
+const LeaseShorten = `-- name: LeaseShorten :execrows
+update jobq.lease l
+  set expires_at = clock_timestamp() + coalesce((select q.lease from jobq.queue q where q.name = l.queue), jobq.lease_default())
+  where l.ctid = any(array(
+    select x.ctid
+      from jobq.lease x
+      left join jobq.queue q on q.name = x.queue
+      left join jobq.worker w on w.id = x.owner
+      where x.lost_at is null and x.expires_at > clock_timestamp() + coalesce(q.lease, jobq.lease_default()) + interval '1 s'
+        and (x.claimed_at > clock_timestamp() + interval '1 s' or w.heartbeat_at > clock_timestamp() + interval '1 s'
+          or x.expires_at > clock_timestamp() + interval '31 days')
+      limit 1000
+      for update of x skip locked))
+`
+
+// LeaseShorten gives leases of a clock that was set back the time that they would have now, and returns how
+// many: those that were claimed in the future, or that end too late while their owner's heartbeat lies in the
+// future, and those that are longer than any may be. Otherwise the jobs of a worker that dies would wait for as
+// long as the clock was ahead. It reads all of lease.
+func (q *Queries) LeaseShorten(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, LeaseShorten)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const LeaseStale = `-- name: LeaseStale :many
 select l.id
   from jobq.lease l
@@ -376,7 +403,11 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
       -- Not min(): without statistics, the planner would rather read all of them.
       cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
         order by p.run_at limit 1) as job) j
-      cross join (select (select x.look_at from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1) as look) k
+      cross join (select least(
+          (select x.look_at from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1),
+          -- One that lies further ahead than any may is of a clock that was set back: it is due.
+          (select statement_timestamp() from jobq.dependency_look x
+            where x.look_at > statement_timestamp() + interval '2 minutes' order by x.look_at desc limit 1)) as look) k
   ) n
 `
 

@@ -95,7 +95,7 @@ func TestHotPlans(t *testing.T) {
 		"lease look":  {db.LeaseLook, "'{1}', '{now}', 'a'", "lease_pkey"},
 		"end":         {db.RunEnd, one + ", '{now}', '{t}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
 		"held":        {db.RunHeld, one + ", '{now}', 'a'", "lease_pkey"},
-		"extend":      {db.LeaseExtend, "'1 hour', 'a', '{1}', '{now}'", "lease_pkey"},
+		"extend":      {db.LeaseExtend, "'1 hour', 'a', '{1}', '{now}', '1 hour'", "lease_pkey"},
 		"progress":    {db.RunProgress, "1, 's', 'm', null, 1, 1, 'a', now()", "lease_pkey"},
 		"checkpoint":  {db.RunCheckpoint, "'{}', 1, 1, 'a', now(), null", "lease_pkey"},
 		"complete tx": {db.RunCompleteTx, "null, 1, 1, 'a', now()", "lease_pkey"},

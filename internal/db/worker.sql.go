@@ -315,11 +315,12 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 
 const WorkerPrune = `-- name: WorkerPrune :execrows
 delete from jobq.worker w
-  where w.heartbeat_at < clock_timestamp() - $1::interval
+  where (w.heartbeat_at < clock_timestamp() - $1::interval or w.heartbeat_at > clock_timestamp() + $1::interval)
     and not exists (select from jobq.lease l where l.owner = w.id)
 `
 
-// WorkerPrune removes workers that have been silent for too long and hold no lease.
+// WorkerPrune removes workers that have been silent for too long and hold no lease. A heartbeat that lies far
+// ahead is of a clock that was set back, and of a worker that has been silent since.
 func (q *Queries) WorkerPrune(ctx context.Context, silence pgtype.Interval) (int64, error) {
 	result, err := q.db.Exec(ctx, WorkerPrune, silence)
 	if err != nil {

@@ -1808,10 +1808,14 @@ create function jobq.rate_step_us(rate_jobs integer, rate_period interval) retur
 
 -- rate_ready_at is until when a rate is used up, at the time `at`, after it has changed from a step of was_step_us to step_us:
 -- never before `at`. What was used of the earlier rate counts in jobs. Example: 5 jobs were used ahead, at 1 s each; with 100 ms a
--- job it is 500 ms from now.
+-- job it is 500 ms from now. What lies further ahead than twice the burst, and 10 s, is of a clock that was set back since, or of a
+-- burst that was far larger: nothing of the rate counts as used.
 create function jobq.rate_ready_at(ready_at timestamptz, was_step_us bigint, step_us bigint, burst integer, at timestamptz) returns timestamptz
   language sql stable parallel safe
-  return at + greatest(least(ceil(extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us), burst * step_us::numeric), 0) * interval '1 us';
+  return at + case
+      when extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us > 2 * burst * step_us::numeric + 10000000 then 0
+      else greatest(least(ceil(extract(epoch from ready_at - at) * 1000000 * step_us / was_step_us), burst * step_us::numeric), 0)
+    end * interval '1 us';
 
 -- throttle_ready_at is until when a queue's rate is used up, at the time `at`, for a rate of this step and burst (rate_ready_at).
 create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
@@ -2277,7 +2281,7 @@ create function jobq.rate_again_at(ready_at timestamptz, step_us bigint, burst i
   return ready_at - (burst - greatest(least(burst / 2, 10000 / step_us), 1)) * step_us * interval '1 us';
 
 -- lane_due makes lanes ready whose throttling is over, and returns how many: up to lanes_max whose time has
--- come. step_us and burst are of the queue's rate of its keys now, 0 for no rate. Lanes that were throttled
+-- come, and as many whose time is further ahead than it may be, since the clock was set back (rate_ready_at). step_us and burst are of the queue's rate of its keys now, 0 for no rate. Lanes that were throttled
 -- by another rate become ready too, lanes_max of slower ones and lanes_max of faster ones; their next claim
 -- counts what they have used by the new rate. It also deletes up to lanes_max lanes of which nothing waits,
 -- nothing runs, and nothing of the rate is used.
@@ -2295,6 +2299,10 @@ begin
       array(select x.ctid from jobq.lane x
         where x.queue = of_queue and x.rate_step_us = lane_due.step_us and x.rate_burst = lane_due.burst and x.throttled_until <= at
         order by x.throttled_until limit lanes_max)
+      || array(select x.ctid from jobq.lane x
+        where x.queue = of_queue and x.rate_step_us = lane_due.step_us and x.rate_burst = lane_due.burst
+          and x.throttled_until > at + interval '10 s' + 2 * lane_due.burst * lane_due.step_us * interval '1 us'
+        order by x.throttled_until desc limit lanes_max)
       || array(select x.ctid from jobq.lane x
         where x.queue = of_queue and (x.rate_step_us, x.rate_burst) < (lane_due.step_us, lane_due.burst) and x.throttled_until is not null
         order by x.rate_step_us, x.rate_burst, x.throttled_until limit lanes_max)
@@ -2530,7 +2538,7 @@ begin
 end $$;
 
 -- lane_look_again makes up to 10 full lanes ready at which no claim has looked for a minute, at most once a
--- second, in case a hint is missing.
+-- second, in case a hint is missing. A look that lies ahead is of a clock that was set back, and counts as long ago.
 -- The caller has the queue's turn. Needs lane_pkey and lane_full_idx only.
 create function jobq.lane_look_again(of_queue text, key_limit integer) returns void
   language plpgsql
@@ -2538,15 +2546,20 @@ create function jobq.lane_look_again(of_queue text, key_limit integer) returns v
 begin
   update jobq.lane l
     set looked_at = statement_timestamp()
-    where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
-      and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
+    where l.queue = of_queue and l.key = ''
+      and (coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s' or l.looked_at > statement_timestamp() + interval '1 s')
+      and (exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1)
+        or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at > statement_timestamp() + interval '1 minute' order by x.looked_at desc limit 1));
   if found then
     update jobq.lane l
       set turn = coalesce(l.due_turn, nextval('jobq.lane_turn_seq')), full_limit = null
       where l.ctid = any(
         array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10)
+        || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at > statement_timestamp() + interval '1 minute' order by x.looked_at desc limit 10));
   end if;
 end $$;
 

@@ -329,6 +329,8 @@ end $$;
 -- whose ids are older than that of the first look. A younger transaction that ends the parent sees the dependency. (The xmax of a
 -- snapshot cannot be used for that: ids that were given already may be beyond it.)
 --
+-- (After a minute, it is looked at each minute.)
+--
 -- A step never waits for a row. Children that somebody has locked come again a little later. So do dependencies that another
 -- janitor is handling or deleting.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
@@ -353,6 +355,11 @@ begin
   looked := 0;
   more := false;
   last_at := look_from;
+  -- No look is planned for more than a minute from now: one that is later is of a clock that was set back.
+  update jobq.dependency_look l set look_at = clock_timestamp()
+    where l.ctid = any(array(
+      select x.ctid from jobq.dependency_look x where x.look_at > statement_timestamp() + interval '2 minutes'
+        order by x.look_at desc limit looks_max for update skip locked));
   for look in
     select l.* from jobq.dependency_look l
       where l.look_at >= look_from and l.look_at <= statement_timestamp()
@@ -411,7 +418,7 @@ begin
     else
       update jobq.dependency_look l
         set first_at = coalesce(l.first_at, clock_timestamp()), sure_from = coalesce(l.sure_from, pg_current_xact_id()),
-          look_at = clock_timestamp() + greatest(clock_timestamp() - l.first_at, interval '20 ms')
+          look_at = clock_timestamp() + greatest(least(clock_timestamp() - l.first_at, interval '1 minute'), interval '20 ms')
         where l.id = look.id;
     end if;
   end loop;

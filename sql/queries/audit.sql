@@ -95,7 +95,8 @@ select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jo
 update jobq.audit a
   set held_by = sqlc.arg(holder)::text, held_until = clock_timestamp() + sqlc.arg(lease)::interval
   where a.id = sqlc.arg(audit_id)
-    and (a.held_by = sqlc.arg(holder)::text or a.held_until is null or a.held_until < clock_timestamp());
+    and (a.held_by = sqlc.arg(holder)::text or a.held_until is null or a.held_until < clock_timestamp()
+      or a.held_until > clock_timestamp() + 2 * sqlc.arg(lease)::interval); -- of a clock that was set back
 
 -- AuditRenew is AuditHold for whoever has the action already. Zero rows if the lease has run out and
 -- somebody else has worked on the action since. Needs audit_pkey only.

@@ -1,5 +1,5 @@
--- LeaseExtend gives held leases their full time again, in one statement for all of them, and never
--- shortens one. With a lease of 0 it only asks. It returns a row for each lease that is still the
+-- LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none,
+-- unless it ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it only asks. It returns a row for each lease that is still the
 -- caller's: ok, or busy if another transaction has locked it, so that it was not extended. A lease
 -- without a row is lost.
 --
@@ -21,7 +21,7 @@ with h as materialized (
     where sqlc.arg(lease)::interval > interval '0'
 ), extended as (
   update jobq.lease l
-    set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
+    set expires_at = least(greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval), clock_timestamp() + sqlc.arg(longest)::interval)
     where l.ctid = any(array(select h.place from held h))
     returning l.id
 )

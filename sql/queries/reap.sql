@@ -210,6 +210,24 @@ select l.owner, array(
   from jobq.lease l
   where l.id = sqlc.arg(id);
 
+-- LeaseShorten gives leases of a clock that was set back the time that they would have now, and returns how
+-- many: those that were claimed in the future, or that end too late while their owner's heartbeat lies in the
+-- future, and those that are longer than any may be. Otherwise the jobs of a worker that dies would wait for as
+-- long as the clock was ahead. It reads all of lease.
+-- name: LeaseShorten :execrows
+update jobq.lease l
+  set expires_at = clock_timestamp() + coalesce((select q.lease from jobq.queue q where q.name = l.queue), jobq.lease_default())
+  where l.ctid = any(array(
+    select x.ctid
+      from jobq.lease x
+      left join jobq.queue q on q.name = x.queue
+      left join jobq.worker w on w.id = x.owner
+      where x.lost_at is null and x.expires_at > clock_timestamp() + coalesce(q.lease, jobq.lease_default()) + interval '1 s'
+        and (x.claimed_at > clock_timestamp() + interval '1 s' or w.heartbeat_at > clock_timestamp() + interval '1 s'
+          or x.expires_at > clock_timestamp() + interval '31 days')
+      limit 1000
+      for update of x skip locked));
+
 -- KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
 -- whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
 -- from the last crash of the kinds on, a day at most. Needs stat_pkey.
@@ -259,5 +277,9 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
       -- Not min(): without statistics, the planner would rather read all of them.
       cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= sqlc.arg(jobs_from)::timestamptz
         order by p.run_at limit 1) as job) j
-      cross join (select (select x.look_at from jobq.dependency_look x where x.look_at >= sqlc.arg(looks_from)::timestamptz order by x.look_at limit 1) as look) k
+      cross join (select least(
+          (select x.look_at from jobq.dependency_look x where x.look_at >= sqlc.arg(looks_from)::timestamptz order by x.look_at limit 1),
+          -- One that lies further ahead than any may is of a clock that was set back: it is due.
+          (select statement_timestamp() from jobq.dependency_look x
+            where x.look_at > statement_timestamp() + interval '2 minutes' order by x.look_at desc limit 1)) as look) k
   ) n;

@@ -51,10 +51,11 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
   ) h on h.owner = w.id
   order by w.id;
 
--- WorkerPrune removes workers that have been silent for too long and hold no lease.
+-- WorkerPrune removes workers that have been silent for too long and hold no lease. A heartbeat that lies far
+-- ahead is of a clock that was set back, and of a worker that has been silent since.
 -- name: WorkerPrune :execrows
 delete from jobq.worker w
-  where w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval
+  where (w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval or w.heartbeat_at > clock_timestamp() + sqlc.arg(silence)::interval)
     and not exists (select from jobq.lease l where l.owner = w.id);
 
 -- WorkerEarlier is what is known of the other workers of a host, or of all

@@ -19,6 +19,7 @@ const (
 // Settings are what the database says about a queue and its leases.
 type Settings struct {
 	Length      time.Duration
+	Longest     time.Duration // that Length has been since the worker has started
 	ExtendEvery time.Duration
 	Heartbeat   jobq.Heartbeat // what extends them
 	HasLimits   bool           // the queue has a limit or a rate
@@ -37,8 +38,11 @@ func (q *QueueSettings) Load() Settings {
 	return Settings{}
 }
 
-// Store replaces the settings.
-func (q *QueueSettings) Store(settings Settings) { q.now.Store(&settings) }
+// Store replaces the settings, except for Longest.
+func (q *QueueSettings) Store(settings Settings) {
+	settings.Longest = max(settings.Length, q.Load().Longest)
+	q.now.Store(&settings)
+}
 
 // KillMargin is how long before the end of a lease the worker gives it up: a sixth of the
 // lease, at most killMarginMax.
