@@ -330,6 +330,7 @@ comment on table jobq.waiter is 'Processes that wait for ends of jobs.';
 comment on table jobq.awaited is 'The jobs for which they wait.';
 comment on table jobq.dependency is 'Which job waits, or has waited, for which: read jobq.parents.';
 comment on table jobq.dependency_look is 'Jobs at whose ends, and children, a janitor is to look.';
+comment on table jobq.secret is 'The key of the codes in run tokens. Only the owner reads it.';
 comment on type jobq.job_state is 'Where a job is in its life.';
 comment on type jobq.attempt_outcome is 'How a run ended.';
 
