@@ -21,7 +21,7 @@ type Job struct {
 	Args         json.RawMessage `json:"args,omitempty"` // nil in a list
 	Attempts     int             `json:"attempts"`       // runs that ended badly
 	MaxAttempts  int             `json:"max_attempts"`
-	Crashes      int             `json:"crashes"` // those of them that were lost
+	Crashes      int             `json:"crashes"` // how many of the last ones, one after the other, were lost with their workers
 	RunAt        time.Time       `json:"run_at"`
 	CreatedAt    time.Time       `json:"created_at"`
 	StartedAt    *time.Time      `json:"started_at,omitempty"` // when its handler was called, where that is stored with the end; else when it was claimed

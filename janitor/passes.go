@@ -278,6 +278,11 @@ func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, er
 func (p *passes) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
 	ctx, cancel := context.WithTimeout(ctx, quarantineTimeout)
 	defer cancel()
+	for i := range reaped {
+		if reaped[i].Alone > 0 {
+			p.janitor.log.Warn("a job was alone in its worker when that was lost", reaped[i].LogAttrs()...)
+		}
+	}
 	quarantined, err := p.queries.Quarantine(ctx, reaped, p.janitor.id)
 	if err != nil {
 		p.janitor.log.Warn("crashes not counted", "error", err)

@@ -18,6 +18,7 @@ const (
 	ReasonScheduled       ReasonCode = "scheduled"         // its time has not come
 	ReasonWaitsForJobs    ReasonCode = "waits_for_jobs"    // jobs that it waits for are not over
 	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
+	ReasonAlone           ReasonCode = "alone"             // it was lost with its workers, and waits for one that runs nothing else
 	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
 	ReasonSleeping        ReasonCode = "sleeping"          // it sleeps in a durable step
 	ReasonWaitsForEvent   ReasonCode = "waits_for_event"   // it waits for an event in a durable step
@@ -88,8 +89,10 @@ type ReasonFacts struct {
 	Outcome     jobq.Outcome `json:"outcome,omitempty"` // of the last run on record
 	OutcomeAt   *time.Time   `json:"outcome_at,omitempty"`
 
-	// Crashes is how many times in a row workers have crashed that ran a paused kind.
-	Crashes int `json:"crashes,omitempty"`
+	// Crashes is how many times in a row workers have crashed that ran a paused kind, or how many
+	// times in a row a job was lost with its worker. CrashesAlone is how often nothing else ran there.
+	Crashes      int `json:"crashes,omitempty"`
+	CrashesAlone int `json:"crashes_alone,omitempty"`
 
 	Running int64   `json:"running,omitempty"` // jobs of a queue, or of a partition key, that is at its limit
 	Holders []int64 `json:"holders,omitempty"` // those of a partition key, the first 20, longest first

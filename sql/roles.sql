@@ -87,7 +87,7 @@ grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.key_group to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
 grant execute on function jobq.turn_take, jobq.turn_share, jobq.turn_holder, jobq.turn_forget, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.rate_again_at, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune to jobq_worker;
-grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_head_prune to jobq_worker;
+grant execute on function jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_take, jobq.suspect_next, jobq.claim_alone, jobq.lane_head_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;

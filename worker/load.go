@@ -268,6 +268,22 @@ func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobCla
 	return l.planner.Answered(now, claim, claimed, took)
 }
 
+// beginAlone records that a claim of a suspect has begun.
+func (l *load) beginAlone() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roundTrips++
+}
+
+// endAlone records that it has ended, with one job or none.
+func (l *load) endAlone(now time.Duration, jobs int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roundTrips--
+	l.inHand += jobs
+	l.movedAt = now
+}
+
 // blocked records that the limits of the queue let a claim take fewer jobs than it asked for,
 // or none. A notification tells when another worker makes room, or when a limit changes. In
 // case that is lost, the queue asks again after three quarters to all of the poll interval.

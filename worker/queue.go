@@ -48,9 +48,10 @@ type queue struct {
 	buffer chan *Run // claimed, not yet started; those that may not begin yet are in load
 	// someLost says that leases of jobs that may not begin yet may be lost.
 	someLost atomic.Bool
-	wake     chan struct{} // there may be work
-	ended    chan struct{} // there are results
-	many     chan struct{} // there are so many results that assist should make a second round trip
+	asked    chan chan bool // it is to claim a suspect, and to answer whether it has one: see alone.go
+	wake     chan struct{}  // there may be work
+	ended    chan struct{}  // there are results
+	many     chan struct{}  // there are so many results that assist should make a second round trip
 }
 
 // shared is what the queues of the same name in one worker have in common.
@@ -68,8 +69,8 @@ func newShared(name string, pollInterval time.Duration) shared {
 func newQueue(w *Worker, name string, slots int, shared shared) *queue {
 	q := &queue{
 		worker: w, name: name, load: newLoad(slots), shared: shared,
-		buffer: make(chan *Run, slots+line.AheadMax),
-		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		buffer: make(chan *Run, slots+line.AheadMax), asked: make(chan chan bool, 1),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
 	}
 	q.notifications = w.spreader.Notifications(name, q.idleWorkers, func() { signal(q.wake) })
 	return q
@@ -173,6 +174,9 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 		if ctx.Err() != nil || q.hasWaiting() && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
 		}
+		if ctx.Err() == nil {
+			q.answerAlone(flush)
+		}
 		next := q.next(ctx)
 		if next.isEmpty() {
 			switch {
@@ -230,7 +234,9 @@ func (q *queue) next(ctx context.Context) (next work) {
 		q.load.news()
 	default:
 	}
-	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
+	q.worker.solitude.gate.RLock()
+	defer q.worker.solitude.gate.RUnlock()
+	mayClaim := ctx.Err() == nil && !q.worker.solitude.held && q.worker.mayClaim(q.kinds)
 	// Without the keeper's extensions, the lease of a job could end while the job waits for a slot.
 	mayClaimAhead := !q.claimsNoneAhead && q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0
 	next.results, next.count = q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)

@@ -12,6 +12,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/internal/sleep"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // Reconcile says whose jobs a worker recovers when it starts, before its first claim. So after
@@ -99,6 +100,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	}
 	total, unbegun, err := w.recover(ctx, dead)
 	if total+unbegun > 0 {
+		w.solitude.know(clock.SinceBoot()) // some may be suspects now
 		w.log.Warn(fmt.Sprintf("recovered %d orphaned jobs", total), "not_begun", unbegun, "workers", dead)
 	}
 	return err
@@ -107,6 +109,11 @@ func (w *Worker) reconcile(ctx context.Context) error {
 // quarantine counts the crashes by kind, and pauses a kind whose workers crash in a row. Recovery
 // goes on if that fails: the kind is then paused after a later crash.
 func (w *Worker) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
+	for i := range reaped {
+		if reaped[i].Alone > 0 {
+			w.log.Warn("a job was alone in its worker when that was lost", reaped[i].LogAttrs()...)
+		}
+	}
 	quarantined, err := w.queries.Quarantine(ctx, reaped, w.id)
 	if err != nil {
 		w.log.Warn("crashes not counted", "error", err)

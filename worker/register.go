@@ -97,6 +97,7 @@ func (w *Worker) register(ctx context.Context) error {
 			w.checkTables(ctx)
 		}
 	}
+	w.solitude.know(suspectDue(rows))
 	for _, row := range rows {
 		w.queues[row.Queue].idleWorkers.Store(row.IdleWorkers)
 		w.queues[row.Queue].set(leases.Settings{

@@ -15,6 +15,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/digest"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 	"github.com/jobq-dev/jobq/worker/internal/unreadable"
@@ -48,6 +49,7 @@ type Worker struct {
 	eventWaits chan struct{} // a semaphore: runs that ask whether an event has come
 	spawns     chan struct{} // a semaphore: runs that add jobs as a step
 	digests    *digest.Digester
+	solitude   *solitude
 	sessions   db.Sessions // as found at the start
 	// connectionsMax is how many connections to the server the worker may open; null: not known.
 	connectionsMax pgtype.Int4
@@ -97,7 +99,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
 	w.eventWaits, w.spawns = make(chan struct{}, eventWaitsMax), make(chan struct{}, spawnsMax)
 	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
-	w.spreader = waking.NewSpreader()
+	w.spreader, w.solitude = waking.NewSpreader(), newSolitude()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -165,6 +167,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.beat(flush) })
 	background.Go(func() { w.attend(attended) })
 	background.Go(func() { w.lookForAged(ctx) })
+	held := w.solitude.due() <= clock.SinceBoot()
+	w.solitude.hold(held)
+	background.Go(func() { w.runSuspects(ctx, held) })
 	background.Go(func() { w.lookForUnanswered(flush) })
 	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })

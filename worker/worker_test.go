@@ -37,6 +37,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if url := os.Getenv(poisonChild); url != "" {
+		if err := runPoisonChild(url); err != nil {
+			fmt.Fprintln(os.Stderr, "poison child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	pgtest.Main(m)
 }
 

@@ -203,6 +203,97 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 	return items, nil
 }
 
+const JobClaimAlone = `-- name: JobClaimAlone :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.claim_alone($1, $2::text[], $3, $4::interval) c
+`
+
+type JobClaimAloneParams struct {
+	Queue string
+	Kinds []string
+	Owner string
+	Lease pgtype.Interval
+}
+
+type JobClaimAloneRow struct {
+	ID           int64
+	LeaseToken   int64
+	Slot         int16
+	Position     int64
+	Priority     int16
+	Attempts     int16
+	MaxAttempts  int16
+	Crashes      int16
+	Queue        string
+	Kind         string
+	CreatedAt    pgtype.Timestamptz
+	RunAt        pgtype.Timestamptz
+	StartedAt    pgtype.Timestamptz
+	TimeoutMs    int64
+	Args         json.RawMessage
+	Checkpoint   json.RawMessage
+	Metadata     json.RawMessage
+	Tags         []string
+	LastError    string
+	ClearReason  string
+	HasKey       bool
+	PartitionKey string
+}
+
+// JobClaimAlone claims a suspect for a worker that runs nothing else (claim_alone).
+func (q *Queries) JobClaimAlone(ctx context.Context, arg JobClaimAloneParams) ([]JobClaimAloneRow, error) {
+	rows, err := q.db.Query(ctx, JobClaimAlone,
+		arg.Queue,
+		arg.Kinds,
+		arg.Owner,
+		arg.Lease,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobClaimAloneRow
+	for rows.Next() {
+		var i JobClaimAloneRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
+			&i.Priority,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.Crashes,
+			&i.Queue,
+			&i.Kind,
+			&i.CreatedAt,
+			&i.RunAt,
+			&i.StartedAt,
+			&i.TimeoutMs,
+			&i.Args,
+			&i.Checkpoint,
+			&i.Metadata,
+			&i.Tags,
+			&i.LastError,
+			&i.ClearReason,
+			&i.HasKey,
+			&i.PartitionKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const JobClaimEach = `-- name: JobClaimEach :many
 with candidate as materialized (
   select c.place
@@ -738,4 +829,44 @@ select jobq.queue_charge($1, $2::integer)
 func (q *Queries) QueueCharge(ctx context.Context, queue string, ended int32) error {
 	_, err := q.db.Exec(ctx, QueueCharge, queue, ended)
 	return err
+}
+
+const SuspectNext = `-- name: SuspectNext :many
+select n.name::text as queue, s.id::bigint as id, s.kind::text as kind, s.due_ms::bigint as due_ms
+  from unnest($1::text[]) as n(name)
+  cross join lateral jobq.suspect_next(n.name, $2::text[]) s
+`
+
+type SuspectNextRow struct {
+	Queue string
+	ID    int64
+	Kind  string
+	DueMs int64
+}
+
+// SuspectNext is the suspect that is due first in each of these queues, and in how many milliseconds
+// (suspect_next).
+func (q *Queries) SuspectNext(ctx context.Context, queueNames []string, kinds []string) ([]SuspectNextRow, error) {
+	rows, err := q.db.Query(ctx, SuspectNext, queueNames, kinds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SuspectNextRow
+	for rows.Next() {
+		var i SuspectNextRow
+		if err := rows.Scan(
+			&i.Queue,
+			&i.ID,
+			&i.Kind,
+			&i.DueMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

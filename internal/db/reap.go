@@ -53,3 +53,8 @@ func (q *Queries) Quarantine(ctx context.Context, reaped []LeaseReapRow, source 
 	}
 	return q.KindsCrashed(ctx, kinds, claimed, source)
 }
+
+// LogAttrs name a run that was lost, for a log.
+func (r *LeaseReapRow) LogAttrs() []any {
+	return []any{"job_id", r.ID, "queue", r.Queue, "kind", r.Kind, "lost_worker", r.LeaseOwner, "times_in_a_row", r.Alone, "state", r.State}
+}

@@ -108,20 +108,23 @@ with stale as materialized (
         when r.cancel_requested_at is not null then 'cancelled'
         when not r.begun then 'available'
         when r.attempts + 1 >= r.max_attempts then 'failed'
-        when q.redelivery_delay > interval '0' then 'scheduled'
+        when q.redelivery_delay > interval '0' or r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
+      r.begun and r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) as suspect,
+      case when r.begun and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1) else 0 end as alone,
       case
         when not r.begun then null
         when $1::text[] is not null then 'orphaned by worker restart'
-        else left(format('lease expired: worker %s stopped responding', r.owner), 1000)
-      end as error
+        else left(format('lease expired: worker %s stopped responding', r.owner), 850)
+      end || case when r.crashes >= least(2, r.max_attempts - r.attempts)
+        then format('; the job was alone in its worker when that was lost, %s in a row: it seems to be the cause', greatest(r.crashes - 1, 1)) else '' end as error
     from (
-      select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
+      select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
         from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l
           where l.runs and (l.id = any($5::bigint[])) is not true order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
-          select r.ctid as place, r.id, r.attempts, r.max_attempts, r.cancel_requested_at, r.queue, r.kind
+          select r.ctid as place, r.id, r.attempts, r.max_attempts, r.crashes, r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
             where r.id = l.id and r.lease_id = l.lease_id and r.state is null
             for update of r skip locked
@@ -147,7 +150,7 @@ with stale as materialized (
     returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
       r.last_error, r.clear_reason, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags, r.partition_key
 ), done as materialized (
-  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error
+  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.alone, h.error
     from held h
     join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
@@ -155,7 +158,11 @@ with stale as materialized (
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
        crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
     select g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, g.lease_id,
-        case when h.begun then clock_timestamp() + h.delay else coalesce(g.run_at, g.created_at) end, g.created_at, g.timeout,
+        case
+          when h.suspect then clock_timestamp() + greatest(h.delay, jobq.backoff_delay(g.crashes, g.backoff_base, g.backoff_max))
+          when h.begun then clock_timestamp() + h.delay
+          else coalesce(g.run_at, g.created_at)
+        end, g.created_at, g.timeout,
         g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts,
         least(g.crashes + h.begun::integer, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key,
         coalesce(h.error, g.last_error), coalesce(h.error, g.clear_reason),
@@ -226,7 +233,8 @@ with stale as materialized (
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun,
+    d.alone::integer as alone
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) >= 0
 `
@@ -251,12 +259,15 @@ type LeaseReapRow struct {
 	Attempts       int32
 	State          string
 	Begun          bool
+	Alone          int32
 }
 
 // LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
 // attempt more, and fails if that was its last. So a job that kills every worker ends. Jobs that have
 // not begun, since their slots are beyond begun, go back to their places as if they had been released:
-// nothing is counted or recorded for them. The answer says which have begun.
+// nothing is counted or recorded for them. The answer says which have begun. One that was lost twice in
+// a row is a suspect (pending_suspect_idx): it waits its backoff, and is claimed alone. alone says how
+// many times in a row a suspect was lost so, 0 for others.
 //
 // Without owners it takes expired leases, after the queue's stale_grace, those that expired first
 // first. Then it takes what is left of leases that were taken before, whose runs may have been locked
@@ -308,6 +319,7 @@ func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseRe
 			&i.Attempts,
 			&i.State,
 			&i.Begun,
+			&i.Alone,
 		); err != nil {
 			return nil, err
 		}
@@ -402,6 +414,7 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
       ) l
       -- Not min(): without statistics, the planner would rather read all of them.
       cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
+          and p.crashes < least(2, p.max_attempts - p.attempts)
         order by p.run_at limit 1) as job) j
       cross join (select least(
           (select x.look_at from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1),

@@ -19,6 +19,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		lock = *f.Session
 	}
 	switch reason.Code {
+	case monitor.ReasonAlone:
+		return waitsAlone(id, f, now)
 	case monitor.ReasonScheduled, monitor.ReasonRetry, monitor.ReasonDue:
 		return whyScheduled(id, reason, now)
 	case monitor.ReasonWaitsForJobs:

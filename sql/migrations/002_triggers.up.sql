@@ -257,7 +257,7 @@ begin
   if new.lease_token = 0 then -- what has been claimed was accepted: a limit lowered since must not keep it from coming back
     perform jobq.pending_json_require(case when not apart then new.args end, new.metadata, new.checkpoint);
   end if;
-  if new.run_at > clock_timestamp() then
+  if new.run_at > clock_timestamp() or new.crashes >= least(2, new.max_attempts - new.attempts) then -- a suspect: see pending_suspect_idx
     new.position := null;
   end if;
   new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
@@ -283,7 +283,7 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from ''
+  for each row when (new.run_at > now() or new.position is null or new.crashes > 0 or new.unique_key is not null or new.partition_key is distinct from ''
     or pg_column_size(new.args) > 100 and (pg_column_size(new.args) > 800 or octet_length(new.args::text) > 10000)
     or pg_column_compression(new.args) is not null or new.metadata is not null or new.checkpoint is not null)
   execute function jobq.pending_before_insert();

@@ -1068,7 +1068,8 @@ begin
     if keys is not null then -- somebody else has requeued or deleted it since
       perform jobq.unique_keys_release(kinds, keys, array[requeue.job_id]);
     end if;
-    update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq'), waits = null
+    update jobq.pending p set run_at = clock_timestamp(), waits = null, -- a suspect has no position
+        position = case when p.crashes < least(2, p.max_attempts - p.attempts) then nextval('jobq.position_seq') end
       where p.id = requeue.job_id and p.position is null;
     if found then
       perform jobq.wake('work', (select p.queue from jobq.pending p where p.id = requeue.job_id));
@@ -3605,6 +3606,133 @@ begin
   return next;
 end $$;
 
+-- lane_take lets one job of a partition key start, beside the claims that go by lanes, if the limit, the rate and the order of the
+-- queue's keys allow it, and notes that: it returns whether it may. The job is one that came back (claim_alone), so with an order it
+-- is mostly the key's head. A lane that is full afterwards is found to be so by the next claim that looks at it.
+-- The caller has the queue's turn. Needs lane_pkey, lane_head_pkey and lease_pkey, and what lane_next needs.
+create function jobq.lane_take(q jobq.queue, of_key text, of_job bigint, lease bigint, claimed timestamptz) returns boolean
+  language plpgsql
+  as $$
+#variable_conflict use_variable
+declare
+  key_step constant bigint := jobq.rate_step_us(q.key_rate_jobs, q.key_rate_period);
+  key_burst constant integer := coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period));
+  lane jobq.lane;
+  ready_at timestamptz;
+begin
+  if q.key_limit is null and key_step is null then
+    return true;
+  elsif q.key_limit is not null and exists (select from jobq.lane l where l.queue = q.name and l.key = '' and l.unheld is not null) then
+    return false; -- what runs is not known yet: see lane_note
+  end if;
+  select l.* into lane from jobq.lane l where l.queue = q.name and l.key = of_key;
+  if q.key_limit <= (
+      select count(*) from (select distinct h.lease, h.slot from unnest(lane.held_leases, lane.held_slots) as h(lease, slot)) h
+        where h.slot <> all(array(select unnest(x.ended_slots) from jobq.lease x where x.id = h.lease))
+          and exists (select from jobq.lease x where x.id = h.lease)) then
+    return false;
+  elsif q.key_order <> 'pass' and exists (
+      select from jobq.lane_next(q.name, of_key, q.key_order) n where n.waits is not null and n.job_id <> of_job) then
+    return false;
+  end if;
+  if key_step is not null then
+    ready_at := jobq.rate_ready_at(coalesce(lane.rate_ready_at, claimed), coalesce(lane.rate_step_us, key_step), key_step, key_burst, claimed);
+    if key_burst - extract(epoch from ready_at - claimed) * 1000000 / key_step < 1 then
+      return false;
+    end if;
+    ready_at := ready_at + key_step * interval '1 us';
+  end if;
+  insert into jobq.lane as l (queue, key, held_leases, held_slots, rate_ready_at, rate_step_us, rate_burst)
+    values (q.name, of_key, case when q.key_limit is null then '{}' else coalesce(lane.held_leases, '{}') || lease end,
+      case when q.key_limit is null then '{}' else coalesce(lane.held_slots, '{}') || 1::smallint end,
+      ready_at, key_step, case when key_step is not null then key_burst end)
+    on conflict on constraint lane_pkey do update set held_leases = excluded.held_leases, held_slots = excluded.held_slots,
+      rate_ready_at = excluded.rate_ready_at, rate_step_us = excluded.rate_step_us, rate_burst = excluded.rate_burst;
+  if q.key_order is not null then
+    insert into jobq.lane_head as h (queue, key, job_id, lease_id) values (q.name, of_key, of_job, lease)
+      on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
+  end if;
+  return true;
+end $$;
+
+-- suspect_next is the suspect (pending_suspect_idx) of these kinds that is due first in a queue, and in how many milliseconds; no
+-- row if there is none that may start, because the queue, its kind or its key is paused. Needs pending_suspect_idx, kind_paused_idx,
+-- paused_key_pkey and queue_pkey: the conditions leave the planner no other index.
+create function jobq.suspect_next(of_queue text, kinds text[]) returns table (id bigint, kind text, due_ms bigint)
+  language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+  as $$
+begin
+  return query
+    select p.id, p.kind, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
+      from jobq.pending p
+      where p.queue = of_queue and p.crashes >= least(2, p.max_attempts - p.attempts) and p.kind = any(kinds)
+        and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
+        and not exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null)
+        and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
+      order by p.run_at, p.id
+      limit 1;
+end $$;
+
+-- claim_alone claims one suspect (pending_suspect_idx) that is due, the one that has waited longest, for a worker that runs nothing
+-- else until the job has ended. It keeps the limits, rates and orders of the queue and of its keys: it has the queue's turn, as
+-- claims of queues with limits have, and looks at 100 suspects at most for one that may start. It takes turns with nobody's lanes.
+-- Needs pending_suspect_idx, kind_paused_idx, paused_key_pkey and queue_pkey, and what the functions need that it calls.
+create function jobq.claim_alone(of_queue text, of_kinds text[], of_owner text, lease_time interval) returns table (
+  id bigint, lease_token bigint, slot smallint, "position" bigint, priority smallint, attempts smallint, max_attempts smallint, crashes smallint,
+  queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint, args jsonb, checkpoint jsonb,
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+)
+  language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+  as $$
+#variable_conflict use_column
+declare
+  q jobq.queue;
+  suspect record;
+  new_lease bigint;
+  claimed timestamptz;
+begin
+  if (select a.admitted from jobq.queue_admit(of_queue, 1, 1, true) a) = 0 then
+    return;
+  end if;
+  select x.* into q from jobq.queue x where x.name = of_queue;
+  q.name := of_queue; -- which may have no row
+  new_lease := jobq.lease_id_next();
+  claimed := clock_timestamp();
+  for suspect in
+    select p.id, p.ctid as place, p.partition_key
+      from jobq.pending p
+      where p.queue = of_queue and p.crashes >= least(2, p.max_attempts - p.attempts) and p.run_at <= claimed and p.kind = any(of_kinds)
+        and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null)) and q.paused_at is null
+        and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
+      order by p.run_at, p.id
+      limit 100
+  loop
+    perform from jobq.pending p where p.ctid = suspect.place and p.id = suspect.id for update skip locked;
+    continue when not found
+      or suspect.partition_key <> '' and not jobq.lane_take(q, suspect.partition_key, suspect.id, new_lease, claimed);
+    insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+      values (new_lease, claimed, claimed + lease_time, of_owner, of_queue, array[suspect.id]);
+    return query
+      with taken as (
+        delete from jobq.pending p where p.ctid = suspect.place and p.id = suspect.id
+          returning p.*
+      )
+      insert into jobq.run as r
+          (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+           crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+        select t.id, new_lease, 1, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base, t.backoff_max,
+            t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error,
+            t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
+          from taken t
+        returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+          r.created_at, coalesce(r.run_at, r.created_at), claimed, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
+          coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
+          r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, coalesce(r.partition_key, '');
+    perform jobq.queue_charge(of_queue, 0);
+    return;
+  end loop;
+end $$;
+
 -- lane_freed says that a job of a key, null or '' for none, was cancelled or deleted: others of its key may have waited for it.
 create function jobq.lane_freed(of_queue text, of_key text) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -3670,7 +3798,7 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune,
-  jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_take, jobq.suspect_next, jobq.claim_alone, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -249,7 +249,7 @@ begin
   end if;
   due := (wanted ->> 'run_at')::timestamptz;
   place := case
-    when due > clock_timestamp() or old.waits then null
+    when due > clock_timestamp() or old.waits or old.crashes >= least(2, (wanted -> 'max_attempts')::integer - old.attempts) then null
     when old.position is null or (wanted ->> 'queue', (wanted -> 'priority')::integer) <> (old.queue, old.priority)
       then nextval('jobq.position_seq')
     else old.position end;

@@ -584,6 +584,8 @@ declare
   suspended boolean := false;
   locked jsonb;
   place bigint;
+  suspect boolean;
+  crashes integer;
   last_id bigint;
 begin
   if id is null or id < 1 then
@@ -623,7 +625,8 @@ begin
     return;
   end if;
   if job.state in ('scheduled', 'available') then
-    select p.position, jobq.why_row_locked(p.xmax, p.tableoid) as locked into place, locked from jobq.pending p where p.id = why.id;
+    select p.position, jobq.why_row_locked(p.xmax, p.tableoid), p.crashes >= least(2, p.max_attempts - p.attempts), p.crashes
+      into place, locked, suspect, crashes from jobq.pending p where p.id = why.id;
     if job.state = 'scheduled' and job.run_at > statement_timestamp() then
       return query select w.reason, w.facts from jobq.why_suspended(why.id, job.lease_token, job.run_at) w;
       suspended := found;
@@ -631,9 +634,10 @@ begin
     if job.state = 'scheduled' and not suspended then
       select a.outcome::text as outcome, a.finished_at into last_run
         from jobq.attempt a where a.job_id = why.id order by a.lease_token desc, a.finished_at desc limit 1;
-      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and coalesce(last_run.outcome, '') not in ('snoozed', 'unreadable') then 'retry' else 'scheduled' end,
+      return query select case when suspect then 'alone' when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and coalesce(last_run.outcome, '') not in ('snoozed', 'unreadable') then 'retry' else 'scheduled' end,
         jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
-          'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
+          'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor(),
+          'crashes', case when suspect then crashes end, 'crashes_alone', case when suspect and crashes > 2 then crashes - 2 end);
     end if;
     return query select w.reason, w.facts from jobq.why_waiting(why.id, job.queue, job.kind, job.partition_key, job.priority, place, locked) w;
     return;

@@ -136,7 +136,7 @@ begin
          partition_key)
       values (job.id, case when waits is null then nextval('jobq.position_seq') end, job.lease_id,
         ended_at + coalesce(delay, jobq.backoff_delay(attempts_after, job.backoff_base, job.backoff_max)),
-        job.created_at, job.timeout, job.backoff_base, job.backoff_max, job.priority, attempts_after, job.max_attempts, job.crashes,
+        job.created_at, job.timeout, job.backoff_base, job.backoff_max, job.priority, attempts_after, job.max_attempts, 0, -- crashes: its process has lived
         job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags, run_close.waits,
         coalesce(job.partition_key, ''));
   end if;

@@ -16,7 +16,7 @@ comment on column jobq.pending.backoff_max is 'The longest such wait; null: 1 da
 comment on column jobq.pending.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.pending.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.pending.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.pending.crashes is 'How many runs were lost with their worker.';
+comment on column jobq.pending.crashes is 'How many of the last runs, one after the other, were lost with their worker.';
 comment on column jobq.pending.args_apart is 'Whether the args are in jobq.payload.';
 comment on column jobq.pending.queue is 'Where the job waits. Settings and pauses of a queue: jobq.queue.';
 comment on column jobq.pending.kind is 'What is to be done: the name of a handler.';
@@ -47,7 +47,7 @@ comment on column jobq.run.slot is 'Its place in the lease, from 1; 0: cancelled
 comment on column jobq.run.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.run.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.run.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.run.crashes is 'How many runs were lost with their worker.';
+comment on column jobq.run.crashes is 'How many of the last runs, one after the other, were lost with their worker.';
 comment on column jobq.run.args_apart is 'Whether the args are in jobq.payload.';
 comment on column jobq.run.queue is 'Where the job waits. Settings and pauses of a queue: jobq.queue.';
 comment on column jobq.run.kind is 'What is to be done: the name of a handler.';
@@ -69,7 +69,7 @@ comment on column jobq.job.kind is 'What is to be done: the name of a handler.';
 comment on column jobq.job.priority is 'Lower runs first, within a queue and a partition key.';
 comment on column jobq.job.attempts is 'How many runs have failed or were lost. A requeue keeps it, and allows one more where none is left.';
 comment on column jobq.job.max_attempts is 'A run that fails when attempts has come this far fails the job for good.';
-comment on column jobq.job.crashes is 'How many runs were lost with their worker.';
+comment on column jobq.job.crashes is 'How many of the last runs, one after the other, were lost with their worker.';
 comment on column jobq.job.lease_token is 'Token of the current or last run; 0: it has not run.';
 comment on column jobq.job.run_at is 'Before this time the job does not run.';
 comment on column jobq.job.created_at is 'When the transaction began that added the job.';

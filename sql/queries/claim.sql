@@ -215,6 +215,23 @@ select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[
     (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
 
+-- JobClaimAlone claims a suspect for a worker that runs nothing else (claim_alone).
+-- name: JobClaimAlone :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.claim_alone(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval) c;
+
+-- SuspectNext is the suspect that is due first in each of these queues, and in how many milliseconds
+-- (suspect_next).
+-- name: SuspectNext :many
+select n.name::text as queue, s.id::bigint as id, s.kind::text as kind, s.due_ms::bigint as due_ms
+  from unnest(sqlc.arg(queue_names)::text[]) as n(name)
+  cross join lateral jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s;
+
 -- LaneHintsAdd comes with ends of jobs that have partition keys (lane_hints_add).
 -- name: LaneHintsAdd :exec
 select jobq.lane_hints_add(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);

@@ -223,7 +223,8 @@ with f as materialized (
           when h.outcome = 'released' then h.run_at
           else clock_timestamp() + coalesce(h.delay, jobq.backoff_delay(h.attempts, g.backoff_base, g.backoff_max))
         end,
-        g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts, g.crashes,
+        g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts,
+        case when h.outcome in ('released', 'unreadable') then g.crashes else 0 end, -- its process has lived
         g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.last_error,
         case when h.outcome = 'released' then g.clear_reason end,
         coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint),

@@ -3,7 +3,8 @@
 -- queue: its settings, defaults included, and how many workers had room for the same
 -- jobs. In each row are also for how long somebody still watches, and so wants digests
 -- (watched_ms); whether an operator wants the worker to drain; and the lowest version
--- that works with the tables (compatible_from, docs/decisions/0026).
+-- that works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a
+-- suspect of the queue is due, -1 if there is none.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -28,7 +29,8 @@ select n.name::text as queue,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x
       where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
-    (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from
+    (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
+    coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s), -1)::bigint as suspect_ms
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name;
 
