@@ -72,6 +72,7 @@ func scenarios() []scenario {
 		{id: "F47", name: "partition keys with a rate, workers killed and stopped", body: keyRateAndKills, cutOff: true, smoke: true, mutants: []string{"key-rate-forgotten"}, scale: 15 * time.Second},
 		{id: "F48", name: "days swept of what is kept for less long, all janitors killed", body: sweepAndKills, smoke: true, mutants: []string{sweepForgotten}, scale: 15 * time.Second},
 		{id: "F49", name: "jobs claimed ahead that have not begun, their worker killed", body: notBegun, smoke: true, mutants: []string{"begun-ignored"}, scale: 12 * time.Second},
+		{id: "F50", name: "a job that kills its worker each time, beside others", body: poisonBesideOthers, smoke: true, mutants: []string{"suspect-beside-others"}},
 		{id: "F52", name: "a publication for all tables, workers killed", body: publishAll, smoke: true, mutants: []string{identityForgotten}, scale: 12 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}

@@ -217,6 +217,58 @@ func poison(l *lab) error {
 	return nil
 }
 
+// poisonBesideOthers has three jobs that kill their workers each time, and others that come all the time. Only
+// those three fail. A worker that was lost with a job that it ran alone was lost with nothing else.
+func poisonBesideOthers(l *lab) error {
+	workers, err := l.crew(2)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		if _, err := l.enqueue(order{Ms: 50, Do: "kill"}); err != nil {
+			return err
+		}
+	}
+	stop := l.produce(20, 50)
+	restarts := 0
+	running := true
+	err = l.within(2*patience, "the end of all jobs", func() (bool, error) {
+		for i, w := range workers {
+			if w.alive() {
+				continue
+			}
+			w.proxy.close()
+			restarts++
+			if workers[i], err = l.worker(); err != nil && !strings.Contains(err.Error(), "ended:") {
+				return false, err
+			}
+		}
+		if running && l.number("select count(*) from jobq.job where state = 'failed'") >= 3 {
+			running = false
+			if err := stop(); err != nil {
+				return false, err
+			}
+		}
+		return !running && l.number("select count(*) from jobq.job where finished_at is null") == 0, nil
+	})
+	if running {
+		err = errors.Join(err, stop())
+	}
+	if err != nil {
+		return err
+	}
+	failed, innocents := l.number("select count(*) from jobq.job where state = 'failed'"), l.number("select count(*) from jobq.job where state = 'completed'")
+	lost := l.number("select coalesce(max(attempts), 0) from jobq.job where state = 'completed'")
+	beside := l.number(`select count(*) from jobq.attempt a join jobq.attempt b on b.worker_id = a.worker_id and b.job_id <> a.job_id
+		where a.outcome = 'lost' and a.error like '%alone in its worker%' and b.outcome = 'lost'`)
+	l.figuref("%d workers killed; 3 jobs failed, and %d of the others, of which %d completed, each after %d losses at most; %d were lost beside a job that ran alone",
+		restarts, failed-3, innocents, lost, beside)
+	if failed != 3 || beside != 0 {
+		return brokenf("%d failed, %d were lost beside a job that ran alone", failed, beside)
+	}
+	return nil
+}
+
 // drains ends workers at full load, by one signal, by two, and not by -9. Leases
 // are long: a round trip is given up after half of one, and a claim whose answer
 // comes later than that costs an attempt, which would tell of the machine's load

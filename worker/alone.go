@@ -22,11 +22,11 @@ import (
 //	12:00:00  a suspect is due. The worker claims nothing for 5 s, in vain, and goes on
 //	12:00:50  it claims nothing for 10 s; at 12:02:30 for 20 s; and so on, each time twice as long,
 //	          and never for more than a tenth of its time
-//	12:47:30  it claims nothing for 5 minutes: the last run has ended, and the suspect begins
-//	12:57:30  the suspect still runs: others begin beside it
+//	12:52:30  it claims nothing for up to 320 s. At 12:57 the last run has ended, and the suspect begins
+//	13:07:00  the suspect still runs: others begin beside it
 //
-// So what waits for a long run waits about ten times as long as that takes, unless another worker
-// is alone sooner, and nobody is interrupted.
+// So a suspect waits for about ten times as long as the longest run takes, unless a worker is alone
+// sooner, and nobody is interrupted.
 const (
 	// holdMin is the shortest time for which a worker claims nothing, so that what runs may end.
 	holdMin = 5 * time.Second

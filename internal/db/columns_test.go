@@ -126,6 +126,30 @@ func TestEveryColumnIsClaimed(t *testing.T) {
 	}
 }
 
+// A claim of a suspect takes every column along, too.
+func TestEveryColumnIsClaimedAlone(t *testing.T) {
+	t.Parallel()
+	for size, args := range sizes {
+		for _, key := range []string{"", "p"} {
+			t.Run(size+", key "+key, func(t *testing.T) {
+				t.Parallel()
+				q, name := setUp(t), "unique"
+				q.set(`{"key_limit": 2}`)
+				id := q.everyColumn(args, &name, key)
+				q.exec("update jobq.pending set crashes = 2, position = null")
+				before := q.columns(id)
+				jobs := q.alone("k")
+				require.Len(t, jobs, 1)
+				require.ElementsMatch(t, strings.Fields(claimChanges), changed(before, q.columns(id)))
+				q.requireArgsAsSaid()
+				require.JSONEq(t, args, string(jobs[0].Args))
+				require.Equal(t, key, jobs[0].PartitionKey)
+				require.Equal(t, []any{id, int16(1), int16(2), time.Minute}, []any{jobs[0].ID, jobs[0].Slot, jobs[0].Crashes, db.Milliseconds(jobs[0].TimeoutMs)})
+			})
+		}
+	}
+}
+
 // plain is a claim of up to so many jobs without partition keys, of a queue without limits.
 func plain(owner string, count int) db.Exchange {
 	exchange := limited(owner, count)

@@ -105,6 +105,11 @@ const manyUnlimited = `insert into jobq.pending (id, kind, queue, partition_key)
 const manyRetrying = `insert into jobq.pending (id, kind, queue, position, last_error, attempts, run_at)
   select 5100000 + i, 'k', 'q1', case when i % 3 = 0 then 5100000 + i end, 'e ' || i % 10, i % 2, now() from generate_series(1, 20000) i`
 
+// manySuspects adds jobs that were lost with their workers: some are due, and others wait for that.
+const manySuspects = `insert into jobq.pending (id, kind, queue, partition_key, last_error, attempts, crashes, run_at)
+  select 5100000 + i, 'k' || i % 3, 'q' || i % 2, case when i % 2 = 0 then 'key ' || i else '' end, 'e ' || i % 10, 2, 2, now() + (i % 3 - 1) * interval '1 hour' from generate_series(1, 20000) i;
+  update jobq.queue set key_limit = 1 where name = 'q0'`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -150,6 +155,8 @@ func historyCases() []historyCase {
 		{"LeaseStale", db.LeaseStale, "'{}', 100", inHand, ""},
 		{"LeaseShorten", db.LeaseShorten, "", inHand, ""},
 		{"LeaseJobs", db.LeaseJobs, "live_lease(0)", few, ""},
+		{"DueFirst beside suspects", db.DueFirst, "", inHand, manySuspects},
+		{"JobPromote beside suspects", db.JobPromote, "'-infinity', 0, 1000", 2 * inHand, manySuspects},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
@@ -220,6 +227,11 @@ func historyCases() []historyCase {
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", batch, manyKeys},
 		{"LaneTake", db.LaneTake, "'1 min', 10, 'w', 'q1'", batch, chosenJobs},
 		{"UnreadableSetApart", db.UnreadableSetApart, "'q1', '', -2147483648, 0, 100", 10 * batch, ""},
+		{"JobClaimAlone", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", few, ""},
+		{"JobClaimAlone of many", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", few, manySuspects},
+		{"JobClaimAlone of many keys", db.JobClaimAlone, "'q0', '{k0,k1,k2}', 'w', '1 min'", few, manySuspects},
+		{"SuspectNext", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", few, ""},
+		{"SuspectNext of many", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", few, manySuspects},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},

@@ -52,6 +52,8 @@ const (
 	// Of a key whose jobs run in order, another one is taken for the next, likewise.
 	headForgotten = "head-forgotten"
 	retryPassed   = "retry-passed"
+	// Jobs that were lost with their workers come back to the line, and are claimed beside others.
+	suspectBeside = "suspect-beside-others"
 	// A janitor keeps its place in a day in its memory, likewise.
 	sweepForgotten = "sweep-place-in-memory"
 	// The tables without a key have no replica identity, likewise.
@@ -130,13 +132,24 @@ var changes = map[string][]change{
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
 	sweepForgotten:       nil,
-	identityForgotten:    nil,
-	awaitUnannounced:     nil,
-	headForgotten:        nil,
-	retryPassed:          nil,
-	rescueNeedsLock:      nil,
-	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
-	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
+	suspectBeside: {
+		{"JobPromote", " and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
+		{"NextDue ", "and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
+		{"DueFirst", " and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
+	},
+	awaitUnannounced:  nil,
+	headForgotten:     nil,
+	retryPassed:       nil,
+	rescueNeedsLock:   nil,
+	promoteUnbounded:  {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
+	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
+	identityForgotten: nil,
+	awaitUnannounced:  nil,
+	headForgotten:     nil,
+	retryPassed:       nil,
+	rescueNeedsLock:   nil,
+	promoteUnbounded:  {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
+	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
 	prefixHost: {{
 		"LeaseReap", "else l.owner = any($1::text[])",
 		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,

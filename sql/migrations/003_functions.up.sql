@@ -1032,6 +1032,7 @@ declare
   kinds text[];
   keys text[];
   holder bigint;
+  went_to jobq.job_state; -- scheduled for a suspect, which has no position
 begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
@@ -1060,20 +1061,22 @@ begin
       select t.id, t.lease_id, clock_timestamp(), t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority,
           least(t.attempts, 32766), greatest(t.max_attempts, least(t.attempts, 32766) + 1), t.crashes, t.args_apart,
           t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags, coalesce(t.partition_key, '')
-        from taken t;
+        from taken t
+      returning case when position is null then 'scheduled' else 'available' end into went_to;
     if found then
       perform jobq.args_require(requeue.job_id);
-      return 'available';
+      return went_to;
     end if;
     if keys is not null then -- somebody else has requeued or deleted it since
       perform jobq.unique_keys_release(kinds, keys, array[requeue.job_id]);
     end if;
-    update jobq.pending p set run_at = clock_timestamp(), waits = null, -- a suspect has no position
-        position = case when p.crashes < least(2, p.max_attempts - p.attempts) then nextval('jobq.position_seq') end
-      where p.id = requeue.job_id and p.position is null;
+    update jobq.pending p
+      set run_at = clock_timestamp(), position = case when p.crashes < least(2, p.max_attempts - p.attempts) then nextval('jobq.position_seq') end, waits = null
+      where p.id = requeue.job_id and p.position is null
+      returning case when p.position is null then 'scheduled' else 'available' end into went_to;
     if found then
       perform jobq.wake('work', (select p.queue from jobq.pending p where p.id = requeue.job_id));
-      return 'available';
+      return went_to;
     end if;
     if exists (select from jobq.pending p where p.id = requeue.job_id) then
       return 'available';
