@@ -208,8 +208,9 @@ create index pending_due_idx on jobq.pending (run_at, id) where position is null
 -- (waits is null). It is one index for both, since every insert opens each index.
 create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
 -- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. They have no
--- position, and are claimed by claim_alone. The condition stands in each statement that is about suspects.
-create index pending_suspect_idx on jobq.pending (queue, run_at, id) where crashes >= least(2, max_attempts - attempts);
+-- position, and are claimed by claim_alone. The condition stands in each statement that is about suspects;
+-- the first part of it costs other jobs less.
+create index pending_suspect_idx on jobq.pending (queue, run_at, id) where crashes > 0 and crashes >= least(2, max_attempts - attempts);
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and

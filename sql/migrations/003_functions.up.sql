@@ -3668,7 +3668,7 @@ begin
   return query
     select p.id, p.kind, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
       from jobq.pending p
-      where p.queue = of_queue and p.crashes >= least(2, p.max_attempts - p.attempts) and p.kind = any(kinds)
+      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts) and p.kind = any(kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         and not exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null)
         and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
@@ -3704,7 +3704,7 @@ begin
   for suspect in
     select p.id, p.ctid as place, p.partition_key
       from jobq.pending p
-      where p.queue = of_queue and p.crashes >= least(2, p.max_attempts - p.attempts) and p.run_at <= claimed and p.kind = any(of_kinds)
+      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts) and p.run_at <= claimed and p.kind = any(of_kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null)) and q.paused_at is null
         and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
       order by p.run_at, p.id
