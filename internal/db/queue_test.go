@@ -25,8 +25,8 @@ func TestQueueSettings(t *testing.T) {
 		return rows
 	}
 	latest := int32(migrations.Latest()) // #nosec G115 -- small
-	minute := db.WorkerBeatRow{Queue: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker", CompatibleFrom: latest}
-	mail := db.WorkerBeatRow{Queue: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker", CompatibleFrom: latest}
+	minute := db.WorkerBeatRow{Queue: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker", CompatibleFrom: latest, SuspectMs: -1}
+	mail := db.WorkerBeatRow{Queue: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker", CompatibleFrom: latest, SuspectMs: -1}
 	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("mail", "unknown"))
 
 	_, err := q.queries.QueueSet(ctx, "me", "mail", []byte(`{"lease": "50 s"}`))
@@ -35,7 +35,7 @@ func TestQueueSettings(t *testing.T) {
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
 	_, err = q.queries.QueueSet(ctx, "me", "mail", []byte(`{"lease": "6 s"}`))
 	require.NoError(t, err)
-	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker", CompatibleFrom: latest}, settings("mail")[0])
+	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker", CompatibleFrom: latest, SuspectMs: -1}, settings("mail")[0])
 
 	for sql, want := range map[string]string{
 		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'":    "extend_every must be positive and at most half of lease",

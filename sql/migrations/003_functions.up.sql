@@ -3671,7 +3671,7 @@ begin
       where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts) and p.kind = any(kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         and not exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null)
-        and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
+        and (select true from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key limit 1) is null -- a lookup
       order by p.run_at, p.id
       limit 1;
 end $$;
@@ -3706,7 +3706,7 @@ begin
       from jobq.pending p
       where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts) and p.run_at <= claimed and p.kind = any(of_kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null)) and q.paused_at is null
-        and not exists (select from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key)
+        and (select true from jobq.paused_key k where k.queue = of_queue and k.key = p.partition_key limit 1) is null -- a lookup
       order by p.run_at, p.id
       limit 100
   loop
