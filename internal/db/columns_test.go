@@ -222,7 +222,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 		}
 	}
 	onRow := complete(func(c *db.Completion) { c.OnRow = true })
-	const suspended = "clear_reason lease_token position run_at state"
+	const suspended = "clear_reason crashes lease_token position run_at state"
 	const over = "clear_reason finished_at lease_owner lease_token started_at state"
 	for name, walk := range map[string]struct {
 		keyless bool // what plainly succeeds has no unique key
@@ -241,20 +241,20 @@ func TestEveryColumnSurvives(t *testing.T) {
 			require.True(q, writes["complete in a transaction"](q, at(job), "a"))
 		}), "checkpoint " + over},
 		"failed":              {false, last(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
-		"retried":             {false, end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)}), "attempts clear_reason last_error lease_token position run_at"},
-		"retried later":       {false, end(db.Ending{Outcome: "timed_out", Delay: db.DelayOf(time.Hour)}), "attempts clear_reason last_error lease_token position run_at state"},
-		"reported, retried":   {false, reported(end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)})), "attempts checkpoint clear_reason last_error lease_token position run_at"},
-		"snoozed":             {false, end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(time.Hour)}), "clear_reason lease_token position run_at state"},
+		"retried":             {false, end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)}), "attempts clear_reason crashes last_error lease_token position run_at"},
+		"retried later":       {false, end(db.Ending{Outcome: "timed_out", Delay: db.DelayOf(time.Hour)}), "attempts clear_reason crashes last_error lease_token position run_at state"},
+		"reported, retried":   {false, reported(end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)})), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
+		"snoozed":             {false, end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(time.Hour)}), "clear_reason crashes lease_token position run_at state"},
 		"released":            {false, end(db.Ending{Outcome: "released"}), "lease_token"},
 		"cancelled":           {false, cancelled(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
-		"lost":                {false, reap, "attempts clear_reason crashes last_error lease_token position run_at"},
-		"reported, lost":      {false, reported(reap), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
+		"lost":                {false, reap, "attempts clear_reason crashes last_error lease_token position run_at state"},
+		"reported, lost":      {false, reported(reap), "attempts checkpoint clear_reason crashes last_error lease_token position run_at state"},
 		"lost for good":       {false, last(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token max_attempts started_at state"},
 		"cancelled, lost":     {false, cancelled(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token started_at state"},
 		"completed by itself": {false, reported(byItself("jobq.complete($1, $2)")), "checkpoint " + over},
 		"failed by itself":    {false, last(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
-		"retried by itself":   {false, reported(byItself("jobq.fail($1, $2, 'e', '0')")), "attempts checkpoint clear_reason last_error lease_token position run_at"},
-		"snoozed by itself":   {false, byItself("jobq.snooze($1, $2, '1 h')"), "clear_reason lease_token position run_at state"},
+		"retried by itself":   {false, reported(byItself("jobq.fail($1, $2, 'e', '0')")), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
+		"snoozed by itself":   {false, byItself("jobq.snooze($1, $2, '1 h')"), "clear_reason crashes lease_token position run_at state"},
 		"cancelled by itself": {false, cancelled(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
 		"sleeps":              {false, byItself("jobq.step_sleep($1, $2, 's', '1 h')"), suspended},
 		"reported, sleeps":    {false, reported(byItself("jobq.step_sleep($1, $2, 's', '1 h')")), "checkpoint " + suspended},
@@ -265,7 +265,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 		"reported by itself": {false, byItself("jobq.progress($1, $2, 1, 's', 'm'), jobq.checkpoint($1, $2, '2')"), "checkpoint " + claimChanges + " progress_message progress_percent progress_stage progressed_at"},
 		"requeued":           {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
 		"requeued on a row":  {false, requeue(onRow), "clear_reason lease_token position run_at"},
-		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at"},
+		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at state"},
 	} {
 		for size, args := range sizes {
 			t.Run(name+", "+size, func(t *testing.T) {

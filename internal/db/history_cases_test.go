@@ -107,7 +107,7 @@ const manyRetrying = `insert into jobq.pending (id, kind, queue, position, last_
 
 // manySuspects adds jobs that were lost with their workers: some are due, and others wait for that.
 const manySuspects = `insert into jobq.pending (id, kind, queue, partition_key, last_error, attempts, crashes, run_at)
-  select 5100000 + i, 'k' || i % 3, 'q' || i % 2, case when i % 2 = 0 then 'key ' || i else '' end, 'e ' || i % 10, 2, 2, now() + (i % 3 - 1) * interval '1 hour' from generate_series(1, 20000) i;
+  select 5100000 + i, 'k' || i % 3, 'q' || i % 2, case when i % 2 = 0 then 'key ' || i else '' end, 'e ' || i % 10, 2, 2, now() + (i % 3 - 1) * interval '1 hour' from generate_series(1, 2000) i;
   update jobq.queue set key_limit = 1 where name = 'q0'`
 
 // chosenJobs says that a claim has chosen a hundred jobs.
@@ -227,11 +227,11 @@ func historyCases() []historyCase {
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", batch, manyKeys},
 		{"LaneTake", db.LaneTake, "'1 min', 10, 'w', 'q1'", batch, chosenJobs},
 		{"UnreadableSetApart", db.UnreadableSetApart, "'q1', '', -2147483648, 0, 100", 10 * batch, ""},
-		{"JobClaimAlone", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", few, ""},
-		{"JobClaimAlone of many", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", few, manySuspects},
+		{"JobClaimAlone", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", inHand, ""},
+		{"JobClaimAlone of many", db.JobClaimAlone, "'q1', '{k0,k1,k2}', 'w', '1 min'", inHand, manySuspects},
 		{"JobClaimAlone of many keys", db.JobClaimAlone, "'q0', '{k0,k1,k2}', 'w', '1 min'", inHand, manySuspects},
-		{"SuspectNext", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", few, ""},
-		{"SuspectNext of many", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", few, manySuspects},
+		{"SuspectNext", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", inHand, ""},
+		{"SuspectNext of many", db.SuspectNext, "'{q0,q1,none}', '{k0,k1,k2}'", inHand, manySuspects},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
@@ -250,7 +250,7 @@ func historyCases() []historyCase {
 		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q0,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", few, ""},
+		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q0,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}'", 1_000, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"RunKey", db.RunKey, "", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},

@@ -228,6 +228,10 @@ with stale as materialized (
     group by l.queue
 ), keyed as (
   select jobq.lane_hints_add(k.queue, k.keys, true) from keys k
+), suspected as (
+  -- Workers are to learn of suspects: those that are alone may run them.
+  select pg_notify(jobq.channel('settings'), s.queue)
+    from (select distinct h.queue from held h where h.suspect and h.state = 'scheduled') s
 ), woken as (
   -- A job that is back at its old place may be before the places where claims begin.
   select jobq.wake('head', q.queue)
@@ -236,7 +240,7 @@ with stale as materialized (
 select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun,
     d.alone::integer as alone
   from done d
-  where (select count(*) from woken) + (select count(*) from keyed) >= 0
+  where (select count(*) from woken) + (select count(*) from keyed) + (select count(*) from suspected) >= 0
 `
 
 type LeaseReapParams struct {
