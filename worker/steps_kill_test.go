@@ -330,7 +330,7 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	}
 	schema, err := db.NewSchema(client.Schema())
 	require.NoError(t, err)
-	id := enqueue(t, client, seed, &jobq.EnqueueOptions{MaxAttempts: 1000})
+	id := enqueue(t, client, seed, &jobq.EnqueueOptions{MaxAttempts: 1000, BackoffMax: time.Millisecond}) // it waits that long after each kill
 	for n := 0; ; n++ {
 		goesOn, err := makeAvailable(ctx, client, schema, id)
 		require.NoError(t, err)

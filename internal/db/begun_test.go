@@ -29,7 +29,7 @@ func TestReapReturnsWhatHasNotBegun(t *testing.T) {
 			q := setUp(t)
 			q.exec("insert into jobq.queue (name, redelivery, redelivery_delay, reset_on_reap) values ('default', 'tail', '1 hour', true) on conflict do nothing")
 			q.exec("select jobq.enqueue('k', priority => 6 - i, max_attempts => 1 + i % 2) from generate_series(1, 6) i")
-			q.exec("update jobq.pending set attempts = 1, max_attempts = 2, crashes = 3, last_error = 'before', clear_reason = 'why', checkpoint = '7' where priority = 3")
+			q.exec("update jobq.pending set attempts = 1, max_attempts = 3, crashes = 1, last_error = 'before', clear_reason = 'why', checkpoint = '7' where priority = 3")
 			const waiting = "select jsonb_agg(to_jsonb(p) - 'lease_token' order by p.priority)::text from jobq.pending p where p.priority > 1 and p.priority <> 5"
 			before := q.text(waiting)
 			require.Len(t, q.claimAhead("a", 6, 2), 6)
