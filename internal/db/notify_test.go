@@ -119,6 +119,7 @@ func TestNotifications(t *testing.T) {
 	q.expire()
 	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), []int64(nil), []int64(nil), 100, []int64(nil), "test"))
 	require.Equal(t, job.ID, q.claim("a", 1)[0].ID)
+	q.exec("update jobq.run set crashes = 0") // or the second loss makes it a suspect, which waits
 	q.exec("insert into jobq.queue (name, redelivery) values ('default', 'head')")
 	q.expire()
 	require.Equal(t, []string{"head default", "work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), []int64(nil), []int64(nil), 100, []int64(nil), "test"))
@@ -191,27 +192,32 @@ func TestNextDue(t *testing.T) {
 }
 
 // Workers announce one after the other: the announcement of one that is shorter could take the
-// place of a longer one otherwise, and its worker would not be notified.
+// place of a longer one otherwise, and its worker would not be notified. One that waits for a second goes on without its turn.
 func TestAnnouncementsTakeTurns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
 	first, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = q.queries.WithTx(first).WaitAnnounce(ctx, "default", 3600)
+	defer func() { _ = first.Rollback(ctx) }()
+	_, err = q.queries.WithTx(first).WaitAnnounce(ctx, "default", 1800)
 	require.NoError(t, err)
-	second, err := q.pool.Begin(ctx)
-	require.NoError(t, err)
-	defer func() { _ = second.Rollback(ctx) }()
-	_, err = second.Exec(ctx, "set local lock_timeout = '10ms'")
-	require.NoError(t, err)
-	_, err = q.queries.WithTx(second).WaitAnnounce(ctx, "default", 4000)
-	require.ErrorContains(t, err, "lock timeout")
-	_, err = q.queries.WaitAnnounce(ctx, "default", 1)
-	require.NoError(t, err, "somebody's holds for longer: it needs no turn")
+	announce := func(seconds int64) time.Duration {
+		began := time.Now()
+		_, err := q.queries.WaitAnnounce(ctx, "default", seconds)
+		require.NoError(t, err)
+		return time.Since(began)
+	}
+	require.GreaterOrEqual(t, announce(3500), time.Second, "it waits for its turn")
+	quick := func(seconds int64, why string) {
+		t.Helper()
+		for tries := 0; announce(seconds) >= time.Second; tries++ { // the machine may be busy
+			require.Less(t, tries, 20, why)
+		}
+	}
+	quick(1, "somebody's holds for longer: it needs no turn")
 	require.NoError(t, first.Commit(ctx))
-	_, err = q.queries.WaitAnnounce(ctx, "default", 1)
-	require.NoError(t, err)
+	quick(1, "likewise")
 	require.Equal(t, "true", q.text("select (pg_sequence_last_value(jobq.waiting_group('default')) >= extract(epoch from clock_timestamp()) + 3000)::text"))
 }
 
