@@ -143,13 +143,13 @@ func TestRefusedChore(t *testing.T) {
 	require.Eventually(t, func() bool { return len(told.of(monitor.EventError)) == 2 }, patience, time.Millisecond, "this, and dropping old days, once each")
 }
 
-// Passes that the server refuses are tried again ever later, also by a leader
-// who gets the lock each time. Five tries take 0.75 s at least, by the backoff's
+// Passes that the server refuses, and not because of a row, are tried again ever later, also by
+// a leader who gets the lock each time. Five tries take 0.75 s at least, by the backoff's
 // lower bounds.
 func TestRefusedPass(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
+	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'no' using errcode = 'insufficient_privilege'; end $$`)
 	f.exec("create trigger refuse before insert on jobq.pending for each row execute function refuse()")
 	f.running(1, "-1 s", 25)
 	var told events

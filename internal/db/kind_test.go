@@ -186,7 +186,7 @@ func TestCrashesWaitForNoOperator(t *testing.T) {
 	defer func() { require.NoError(t, tx.Rollback(ctx)) }()
 	_, err = tx.Exec(ctx, "select jobq.act_kind('me', 'kind_pause', 'a', null)")
 	require.NoError(t, err)
-	row := db.LeaseReapRow{Kind: "a"}
+	row := db.LeaseReapRow{Kind: "a", Begun: true}
 	row.ClaimedAt.Time, row.ClaimedAt.Valid = time.Now(), true
 	counting, err := q.pool.Begin(ctx)
 	require.NoError(t, err)

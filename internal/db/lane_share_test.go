@@ -190,6 +190,7 @@ func TestPassedByIsFound(t *testing.T) {
 	ctx := context.Background()
 	q.exec("select jobq.enqueue('other', partition_key => 'key ' || i) from generate_series(1, 410) i")
 	q.takeHints()
+	q.exec("select jobq.turn_share('queue default', 1)") // the first to share a turn has it alone
 	q.exec("update jobq.lane set turn = substr(key, 5)::bigint where turn is not null")
 	tx := q.admitBeside()
 	require.Empty(t, q.lanesBeside(tx, "k"), "it has locked the first hundred, which have no job for it")
