@@ -136,7 +136,7 @@ func TestKindsCrashed(t *testing.T) {
 							at = time.Now().Add(-time.Hour)
 							continue
 						}
-						row := db.LeaseReapRow{Kind: kind}
+						row := db.LeaseReapRow{Kind: kind, Begun: true}
 						row.ClaimedAt.Time, row.ClaimedAt.Valid = at, true
 						reaped = append(reaped, row)
 					}

@@ -45,7 +45,7 @@ func (q *queue) text(sql string, args ...any) (text string) {
 var (
 	cancelLooks  = map[string]string{"with taken as (": "run", "update jobq.run r": "pending"}
 	requeueLooks = map[string]string{
-		"update jobq.pending p set run_at": "run", "if exists (select from jobq.pending p where p.id = requeue.job_id)": "run", "perform jobq.running_refuse(": "pending",
+		"update jobq.pending p": "run", "if exists (select from jobq.pending p where p.id = requeue.job_id)": "run", "perform jobq.running_refuse(": "pending",
 	}
 	deleteLooks = map[string]string{"delete from jobq.pending p where": "run", "delete from jobq.run r": "pending"}
 	lockLooks   = map[string]string{"select to_jsonb(p)": "run", "select r.* into ran": "pending"}
