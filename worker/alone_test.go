@@ -83,6 +83,7 @@ func TestPoisonJobTakesNoInnocents(t *testing.T) {
 	ctx := context.Background()
 	client, log := newClient(t), &logBuffer{}
 	add := func(n, maxAttempts int) int64 {
+		// No janitor makes a suspect available: its worker sees when it is due.
 		return enqueue(t, client, n, &jobq.EnqueueOptions{MaxAttempts: maxAttempts, BackoffBase: time.Millisecond, BackoffMax: 10 * time.Millisecond})
 	}
 	id := add(poison, restarts)

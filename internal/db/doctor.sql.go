@@ -64,20 +64,20 @@ func (q *Queries) DoctorDefaults(ctx context.Context) ([]string, error) {
 
 const DoctorErrors = `-- name: DoctorErrors :one
 with failed as materialized (
-  select e.id, e.message
+  select e.id, e.message, e.message like '%lease % cannot be reaped: %' as of_lease
     from (select x.id, x.type, x.message from jobq.event x
       where x.at > statement_timestamp() - $1::interval
       order by x.at desc limit $2::integer) e
     where e.type = 'error'
 )
-select count(*)::bigint as errors,
-    coalesce((select f.message from failed f order by f.id desc limit 1), '')::text as last,
+select (count(*) filter (where not f.of_lease))::bigint as errors,
+    coalesce((select f.message from failed f where not f.of_lease order by f.id desc limit 1), '')::text as last,
     array(
       select f.message from failed f
-        where f.message like '%lease % cannot be reaped: %'
+        where f.of_lease
           and exists (select from jobq.lease l where l.id = substring(f.message from 'lease (-?[0-9]{1,18}) cannot be reaped: ')::bigint)
         group by f.message order by max(f.id) desc limit 10)::text[] as unreapable
-  from failed
+  from failed f
 `
 
 type DoctorErrorsRow struct {
@@ -87,7 +87,7 @@ type DoctorErrorsRow struct {
 }
 
 // DoctorErrors counts the errors of janitors among the last row_count events of the span, and
-// returns the last one, and those that say which leases cannot be reaped, if they are still there.
+// returns the last one. Those that say which leases cannot be reaped are apart, if the leases are still there.
 // Needs event_at_idx and lease_pkey.
 func (q *Queries) DoctorErrors(ctx context.Context, span pgtype.Interval, rowCount int32) (DoctorErrorsRow, error) {
 	row := q.db.QueryRow(ctx, DoctorErrors, span, rowCount)

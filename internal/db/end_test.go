@@ -340,15 +340,13 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 func TestAnyBackoff(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
-	// The last two are a day to a comparison, which takes a month for 30 days, and else many years.
-	const limits = `array['1 us', '1 s', '102 days', '3600 days', '86400 hours', '120 months',
-		'-1200 months 36001 days', '7000000 months -209999999 days']::interval[]`
+	const limits = `array['1 us', '1 s', '102 days', '3600 days', '86400 hours', '3599 days 24:00:00']::interval[]`
 	q.exec(`insert into jobq.pending (kind, attempts, max_attempts, backoff_base, backoff_max)
 		select 'k', attempts, 32767, base, cap from unnest(array[0, 15, 20, 32000]) attempts, unnest(` + limits + `) base, unnest(` + limits + `) cap`)
 	claimed := sorted(q.exchange(db.Exchange{Owner: "a", Claim: &db.JobClaimParams{
 		Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1000,
 	}}).Claimed)
-	require.Len(t, claimed, 4*8*8)
+	require.Len(t, claimed, 4*6*6)
 	endings := make([]db.Ending, len(claimed))
 	for i, job := range claimed {
 		endings[i] = db.Ending{Slot: at(job), Outcome: "failed", Error: "e", Started: true}

@@ -41,7 +41,7 @@ func TestLaneClaimBesideManyThrottledKeys(t *testing.T) {
 		lanes   string
 		buffers int
 	}{
-		"throttled":       {"now() + interval '2 h' + i * interval '1 s', " + hour + ", 2, now() + interval '1 h' + i * interval '1 s'", laneBuffersMax},
+		"throttled":       {"now() + interval '2 h' + i * interval '1 ms', " + hour + ", 2, now() + interval '1 h' + i * interval '1 ms'", laneBuffersMax},
 		"due":             {"now() + interval '30 min', " + hour + ", 2, now() - i * interval '1 s'", 8 * laneBuffersMax},
 		"of a slower one": {"now() + interval '9 h', 2 * " + hour + ", 2, now() + interval '1 h'", 8 * laneBuffersMax},
 		"of a faster one": {"now() + interval '2 s', 1000000, 2, now() + interval '1 s'", 8 * laneBuffersMax},

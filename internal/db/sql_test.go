@@ -40,6 +40,8 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 			switch name {
 			case "LeaseReap":
 				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = clock_timestamp.*delete`, query, "the expiry must be checked on the row as locked")
+			case "LeaseShorten": // it ends no lease: it takes back time that no owner may have
+				require.Regexp(t, `(?s)x\.lost_at is null and x\.expires_at > clock_timestamp\(\) \+ .*for `, query)
 			case "JobClaim", "JobClaimEach", "LaneTake", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
 				require.Regexp(t, `owner = sqlc\.arg\(owner\) (and l\.claimed_at = (sqlc\.arg\(claimed_at\)|f\.claimed_at) )?and \w\.lost_at is null`, query, name)
@@ -49,7 +51,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"JobClaim", "JobClaimEach", "LaneTake", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
+		"JobClaim", "JobClaimEach", "LaneTake", "LeaseEnd", "LeaseExtend", "LeaseReap", "LeaseShorten", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
 		"RunEnd", "RunHold", "RunProgress",
 	}, found)
 }

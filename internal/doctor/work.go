@@ -67,13 +67,16 @@ func checkUnattended(ctx context.Context, p *patient) ([]Finding, error) {
 
 func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {
 	row, err := p.queries.DoctorErrors(ctx, db.Interval(lookBack), lookEvents)
-	if err != nil || row.Errors == 0 {
+	if err != nil {
 		return nil, err
 	}
-	findings := []Finding{{
-		Severity: Warning, Problem: fmt.Sprintf("janitors could not do their work %d times within the last hour; the last time: %s", row.Errors, row.Last),
-		Advice: "`jobq events` has all of them",
-	}}
+	var findings []Finding
+	if row.Errors > 0 {
+		findings = append(findings, Finding{
+			Severity: Warning, Problem: fmt.Sprintf("janitors could not do their work %d times within the last hour; the last time: %s", row.Errors, row.Last),
+			Advice: "`jobq events` has all of them",
+		})
+	}
 	for _, message := range row.Unreapable {
 		findings = append(findings, Finding{
 			Severity: Critical, Problem: message + "; the janitor passes it by, and its jobs stay running",
