@@ -237,7 +237,7 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var listens bool
 		require.NoError(t, client.Pool().QueryRow(ctx, `select exists (select from pg_stat_activity
-			where datname = current_database() and application_name = 'jobq-listen' and query ~ 'pg_advisory')`).Scan(&listens))
+			where datname = current_database() and application_name = 'jobq-listen' and query ~ 'advisory_lock')`).Scan(&listens))
 		return listens
 	}, patience, time.Millisecond, "and so has looked for what came before it listened")
 	_, err = client.Enqueue(ctx, task{}, nil)
@@ -319,7 +319,7 @@ func TestRenewsItsAnnouncement(t *testing.T) {
 	var first int64
 	require.Eventually(t, func() bool { // it listens and has announced that it waits
 		err := client.Pool().QueryRow(context.Background(), `select coalesce((select pg_sequence_last_value('jobq.waiting_seq')
-			from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen' and query ~ 'pg_advisory'), 0)`).Scan(&first)
+			from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen' and query ~ 'advisory_lock'), 0)`).Scan(&first)
 		return err == nil && first > 0
 	}, patience, time.Millisecond)
 	require.Eventually(t, func() bool {

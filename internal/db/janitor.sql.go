@@ -170,7 +170,7 @@ select a.pid, coalesce(a.application_name, '')::text as application,
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory' and l.granted and l.classid::bigint = $1::bigint & 4294967295
-    and l.objid::bigint = $2::bigint and a.datname = current_database()
+    and l.objid::bigint = $2::bigint & 4294967295 and a.datname = current_database()
   limit 1
 `
 

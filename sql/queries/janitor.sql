@@ -77,7 +77,7 @@ select a.pid, coalesce(a.application_name, '')::text as application,
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory' and l.granted and l.classid::bigint = sqlc.arg(class)::bigint & 4294967295
-    and l.objid::bigint = sqlc.arg(object)::bigint and a.datname = current_database()
+    and l.objid::bigint = sqlc.arg(object)::bigint & 4294967295 and a.datname = current_database()
   limit 1;
 
 -- TableHolder is the session whose transaction has held a lock on one of jobq's
