@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
@@ -47,11 +48,10 @@ func runPoisonChild(url string) error {
 	}
 	err = worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
 		if job.Args.N == poison {
-			time.Sleep(20 * time.Millisecond) // others are in the middle of theirs
+			_ = sleep.For(ctx, 20*time.Millisecond) // others are in the middle of theirs
 			os.Exit(3)
 		}
-		time.Sleep(50 * time.Millisecond)
-		return nil
+		return sleep.For(ctx, 50*time.Millisecond)
 	}, nil)
 	if err != nil {
 		return err

@@ -119,6 +119,7 @@ func startLedgerWorker(t *testing.T, url string, handler ...string) *process {
 
 // checkLedger kills three workers and reaps what they had claimed.
 func checkLedger(t *testing.T, jobs int, start func(t *testing.T, url, ledger string) *process) {
+	t.Helper()
 	url, ctx := pgtest.URL(t), context.Background()
 	pool := pgtest.Connect(t, url)
 	ledger := t.TempDir() + "/ledger"
@@ -172,6 +173,7 @@ func checkLedger(t *testing.T, jobs int, start func(t *testing.T, url, ledger st
 
 // readLedger returns the jobs that have begun.
 func readLedger(t *testing.T, ledger string) map[int64]bool {
+	t.Helper()
 	content, err := os.ReadFile(ledger) // #nosec G304 -- the test's
 	if err != nil && !os.IsNotExist(err) {
 		require.NoError(t, err)

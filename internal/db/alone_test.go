@@ -111,6 +111,7 @@ func TestSuspectsNoMore(t *testing.T) {
 func TestSuspectsObey(t *testing.T) {
 	t.Parallel()
 	suspect := func(t *testing.T, settings string) *queue {
+		t.Helper()
 		q := setUp(t)
 		q.set(settings)
 		q.exec("insert into jobq.pending (kind, partition_key, crashes, attempts) values ('k', 'a', 2, 2)")

@@ -25,5 +25,5 @@ func waitsAlone(id int64, f monitor.ReasonFacts, now time.Time) (says, advice st
 			}
 		}
 	}
-	return says + fmt.Sprintf("; attempt %d of %d: %s", f.Attempts, f.MaxAttempts, textOr(f.Error, "no error text")), advice
+	return says + fmt.Sprintf("; attempt %d of %d: %s", f.Attempts, f.MaxAttempts, errorText(f)), advice
 }

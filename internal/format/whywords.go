@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -79,9 +80,9 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 			what = "was lost: "
 		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed, jobq.OutcomeUnreadable:
 		}
-		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, textOr(f.Error, "no error text"))
+		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, errorText(f))
 	case f.Outcome == jobq.OutcomeUnreadable:
-		says = "its last worker could not read it, which has used no attempt: " + textOr(f.Error, "no error text") + "; it is tried again at " + moment
+		says = "its last worker could not read it, which has used no attempt: " + errorText(f) + "; it is tried again at " + moment
 		runNow = "start its workers with the key: jobq worker --keys-file FILE, docs/encryption.md; then " + runNow
 	case f.Outcome == jobq.OutcomeSnoozed:
 		says = "its last run has asked to run again later: it is scheduled for " + moment
@@ -91,11 +92,8 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 	return says + janitorUnseen(f), runNow
 }
 
-func textOr(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+func errorText(f monitor.ReasonFacts) string {
+	return cmp.Or(f.Error, "no error text")
 }
 
 // forHowLong is since when it is so, if that is known: ", for 12m".
@@ -312,7 +310,7 @@ func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice stri
 	switch reason.Code {
 	case monitor.ReasonFailed:
 		says = fmt.Sprintf("it failed for good%s, after %s of %d: %s", whenOf(f.Since, now), Count(int64(f.Attempts), "attempt"), f.MaxAttempts,
-			textOr(f.Error, "no error text"))
+			errorText(f))
 	case monitor.ReasonCancelled:
 		says = "it was cancelled" + whenOf(f.Since, now) + by(f)
 		if f.By == "" {
