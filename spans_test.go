@@ -31,6 +31,7 @@ var calendar = map[string]string{
 	"parameter backoff_maxes of enqueue_arrays": "written to pending.backoff_max",
 	"parameter delays":                          "of seconds that Go gives",
 	"parameter lease_time of lane_claim":        "reads queue.lease",
+	"parameter lease_time of claim_alone":       "reads queue.lease",
 	"parameter spans of has_months":             "asks",
 	"parameter rate_period":                     "of functions that read the column queue.rate_period",
 	"parameter base of backoff_delay":           "reads pending.backoff_base",

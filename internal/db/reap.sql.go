@@ -70,14 +70,14 @@ with stale as materialized (
   select l.ctid as place
     from jobq.lease l
     left join jobq.queue q on q.name = l.queue
-    where (l.id = any($1::bigint[])) is not true
-      and ($2::bigint[] is null or l.id = any($2::bigint[]))
-      and case -- before the queue is looked up
-        when $3::text[] is null then l.lost_at is not null or l.expires_at < clock_timestamp()
-        else l.owner = any($3::text[])
+    where case -- before the queue is looked up
+        when $1::text[] is null then l.lost_at is not null or l.expires_at < clock_timestamp()
+        else l.owner = any($1::text[])
       end
-      and ($3::text[] is not null or l.lost_at is not null
+      and ($1::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+      and (l.id = any($2::bigint[])) is not true
+      and ($3::bigint[] is null or l.id = any($3::bigint[]))
     order by l.lost_at nulls first, l.expires_at, l.id
     limit $4::integer
     for update of l skip locked
@@ -115,7 +115,7 @@ with stale as materialized (
       case when r.begun and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1) else 0 end as alone,
       case
         when not r.begun then null
-        when $3::text[] is not null then 'orphaned by worker restart'
+        when $1::text[] is not null then 'orphaned by worker restart'
         else left(format('lease expired: worker %s stopped responding', r.owner), 850)
       end || case when r.crashes >= least(2, r.max_attempts - r.attempts)
         then format('; the job was alone in its worker when that was lost, %s in a row: it seems to be the cause', greatest(r.crashes - 1, 1)) else '' end as error
@@ -181,7 +181,7 @@ with stale as materialized (
       where d.begun
 ), recorded as (
   insert into jobq.event (type, source, job_id, queue, message)
-    select case when $3::text[] is null then 'stalled' else 'orphaned' end, $6, d.id, d.queue, d.error
+    select case when $1::text[] is null then 'stalled' else 'orphaned' end, $6, d.id, d.queue, d.error
       from done d
       where d.begun
 ), counted as (
@@ -244,9 +244,9 @@ select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token,
 `
 
 type LeaseReapParams struct {
+	Owners      []string
 	AsideLeases []int64
 	OnlyLeases  []int64
-	Owners      []string
 	JobCount    int32
 	AsideJobs   []int64
 	Source      string
@@ -298,9 +298,9 @@ type LeaseReapRow struct {
 // running jobs; needs run_id_idx and progress_pkey.
 func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseReapRow, error) {
 	rows, err := q.db.Query(ctx, LeaseReap,
+		arg.Owners,
 		arg.AsideLeases,
 		arg.OnlyLeases,
-		arg.Owners,
 		arg.JobCount,
 		arg.AsideJobs,
 		arg.Source,

@@ -77,7 +77,7 @@ func (v *volatileConditions) scope(tokens []string) (rest []string) {
 			inside = true
 		case inside && depth == 0 && slices.Contains(conditionEnds, token):
 			end()
-		case inside && depth == 0 && token == "and" && !slices.Contains(condition, "between") && !slices.Contains(condition, "case"):
+		case inside && depth == 0 && token == "and" && !slices.Contains(condition, "between") && !openCase(condition):
 			v.check(condition)
 			condition = nil
 		case inside:
@@ -86,6 +86,20 @@ func (v *volatileConditions) scope(tokens []string) (rest []string) {
 	}
 	end()
 	return nil
+}
+
+// openCase says whether the condition is in the middle of a CASE.
+func openCase(condition []string) bool {
+	open := 0
+	for _, token := range condition {
+		switch token {
+		case "case":
+			open++
+		case "end":
+			open--
+		}
+	}
+	return open > 0
 }
 
 // check looks at one condition.
@@ -111,6 +125,7 @@ func TestVolatileConditions(t *testing.T) {
 		"delete from t where t.b and (t.c is null or t.at <= clock_timestamp()) returning t.at":           1,
 		"select 1 from t where t.at between now() and clock_timestamp() order by 1":                       1,
 		"select 1 from t where case when t.b then t.at < clock_timestamp() end and t.c = 1":               1,
+		"select 1 from t where case when t.b then t.c < clock_timestamp() end and t.id = 1":               0,
 		"select 1 from t join u on t.at = date_trunc('day', clock_timestamp()) where true":                1,
 		"select (select 1 from t where t.at > clock_timestamp()) from u where u.b":                        1,
 		"with x as (select 1 from t where t.at > clock_timestamp()) select 1 from x":                      1,

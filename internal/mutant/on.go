@@ -145,8 +145,8 @@ var changes = map[string][]change{
 	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
 	identityForgotten: nil,
 	prefixHost: {{
-		"LeaseReap", "else l.owner = any($3::text[])",
-		`else exists (select from unnest($3::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
+		"LeaseReap", "else l.owner = any($1::text[])",
+		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
 	}},
 	lockIgnored:         slices.Concat(unlocked, unfenced),
 	cursorWithoutInsert: {{"ScheduleFire", "$4::timestamptz[]", "case when cardinality($4::timestamptz[]) > 1 then ($4::timestamptz[])[2:] else $4::timestamptz[] end"}},

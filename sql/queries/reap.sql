@@ -33,14 +33,14 @@ with stale as materialized (
   select l.ctid as place
     from jobq.lease l
     left join jobq.queue q on q.name = l.queue
-    where (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true
-      and (sqlc.narg(only_leases)::bigint[] is null or l.id = any(sqlc.narg(only_leases)::bigint[]))
-      and case -- before the queue is looked up
+    where case -- before the queue is looked up
         when sqlc.narg(owners)::text[] is null then l.lost_at is not null or l.expires_at < clock_timestamp()
         else l.owner = any(sqlc.narg(owners)::text[])
       end
       and (sqlc.narg(owners)::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+      and (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true
+      and (sqlc.narg(only_leases)::bigint[] is null or l.id = any(sqlc.narg(only_leases)::bigint[]))
     order by l.lost_at nulls first, l.expires_at, l.id
     limit sqlc.arg(job_count)::integer
     for update of l skip locked
