@@ -204,7 +204,7 @@ select current_database()::text as database, current_user::text as role,
     clock_timestamp()::timestamptz as at,
     coalesce((select extract(epoch from min(l.expires_at) - clock_timestamp()) * 1000 from jobq.lease l where l.lost_at is null and isfinite(l.expires_at)), 0)::bigint as next_expiry_ms,
     coalesce((select extract(epoch from p.run_at - clock_timestamp()) * 1000 from jobq.pending p
-      where p.position is null and p.waits is null and p.crashes < least(2, p.max_attempts - p.attempts) order by p.run_at limit 1), 0)::bigint as next_due_ms
+      where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0 order by p.run_at limit 1), 0)::bigint as next_due_ms
 `
 
 type SessionFactsRow struct {

@@ -133,9 +133,9 @@ var changes = map[string][]change{
 	eventUnlocked:        nil,
 	sweepForgotten:       nil,
 	suspectBeside: {
-		{"JobPromote", " and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
-		{"NextDue ", "and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
-		{"DueFirst", " and p.crashes < least(2, p.max_attempts - p.attempts)", ""},
+		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
+		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
+		{"DueFirst", " and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
 	},
 	awaitUnannounced:  nil,
 	headForgotten:     nil,

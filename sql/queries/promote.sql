@@ -8,12 +8,13 @@
 -- Rows that somebody has locked are skipped. One that was edited between the snapshot
 -- and the lock has another ctid, and waits for the next look, as in JobClaim. The
 -- positions are drawn in the order of the due times, before the update, which may go
--- in any order. Suspects stay: see claim_alone. Needs pending_due_idx, and nothing else whatever the statistics say.
+-- in any order. Suspects stay: see claim_alone. `<> 0`, since the
+-- planner expects `<` to leave out so much that it would read and sort all scheduled jobs. Needs pending_due_idx, and nothing else whatever the statistics say.
 -- name: JobPromote :one
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.crashes < least(2, p.max_attempts - p.attempts)
+    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
     order by p.run_at, p.id
     limit sqlc.arg(job_count)::integer
@@ -37,5 +38,5 @@ select (select count(*) from promoted) as promoted, (select count(*) from told) 
 -- none. It reads the index from its start, with the entries of what was promoted:
 -- the longer a transaction is open, the more it costs (NextDue). Needs pending_due_idx.
 -- name: DueFirst :one
-select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.crashes < least(2, p.max_attempts - p.attempts)
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at;
