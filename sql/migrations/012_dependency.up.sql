@@ -418,7 +418,7 @@ begin
     else
       update jobq.dependency_look l
         set first_at = coalesce(l.first_at, clock_timestamp()), sure_from = coalesce(l.sure_from, pg_current_xact_id()),
-          look_at = clock_timestamp() + greatest(least(clock_timestamp() - l.first_at, interval '1 minute'), interval '20 ms')
+          look_at = clock_timestamp() + greatest(least(clock_timestamp() - coalesce(l.first_at, clock_timestamp()), interval '1 minute'), interval '20 ms')
         where l.id = look.id;
     end if;
   end loop;
