@@ -59,9 +59,10 @@ func runOwn(folder string) error {
 const (
 	ownEffect   = "insert into public.effect (job, token) values ($1, $2)"
 	ownComplete = "select jobq.complete($1, $2, jsonb_build_object('token', $3::bigint))"
-	// ownToken is the token of the current run of a job.
-	ownToken = `select l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.' || r.slot
-		from jobq.lease l join jobq.run r on r.lease_id = l.id join jobq.job j on j.id = r.id and j.lease_token = l.id where j.id = $1 and j.state = 'running'`
+	// ownToken is the token of the current run of a job, with the code that jobq's own function makes.
+	ownToken = `select t.run || '.' || jobq.run_token_code(t.run)
+		from jobq.lease l join jobq.run r on r.lease_id = l.id join jobq.job j on j.id = r.id and j.lease_token = l.id,
+		lateral (select l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.' || r.slot as run) t where j.id = $1 and j.state = 'running'`
 )
 
 // startPrograms starts two janitors, and two workers whose jobs of the kind this program runs,
@@ -214,13 +215,15 @@ func (l *lab) unfenceOwn() error {
 	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef('jobq.run_held(bigint, text)'::regprocedure)").Scan(&source); err != nil {
 		return err
 	}
-	for _, fence := range []string{"and r.lease_id = run_held.lease_id ", "and l.claimed_at = run_held.claimed_at ", "and r.slot = split_part(run_token, '.', 3)::integer "} {
-		if !strings.Contains(source, fence) {
-			return fmt.Errorf("mutant %s finds no %q in jobq.run_held", ownUnfenced, fence)
+	for _, fence := range [][2]string{
+		{"and r.lease_id = run_held.lease_id ", ""}, {"and l.claimed_at = run_held.claimed_at ", ""}, {"and r.slot = split_part(run_token, '.', 3)::integer ", ""},
+		{"select l.owner into owner", "select l.owner, r.lease_id, l.claimed_at into owner, lease_id, claimed_at"},
+	} {
+		if !strings.Contains(source, fence[0]) {
+			return fmt.Errorf("mutant %s finds no %q in jobq.run_held", ownUnfenced, fence[0])
 		}
-		source = strings.Replace(source, fence, "", 1)
+		source = strings.Replace(source, fence[0], fence[1], 1)
 	}
-	source = strings.Replace(source, "select l.owner into owner", "select l.owner, r.lease_id, l.claimed_at into owner, lease_id, claimed_at", 1)
 	_, err := l.pool.Exec(l.ctx, source)
 	return err
 }
