@@ -216,7 +216,9 @@ func (l *lab) unfenceOwn() error {
 		return err
 	}
 	for _, fence := range [][2]string{
-		{"and r.lease_id = run_held.lease_id ", ""}, {"and l.claimed_at = run_held.claimed_at ", ""}, {"and r.slot = split_part(run_token, '.', 3)::integer ", ""},
+		{"and r.lease_id = run_held.lease_id ", ""},
+		{"and l.claimed_at = run_held.claimed_at ", ""},
+		{"and r.slot = split_part(run_token, '.', 3)::integer ", ""},
 		{"select l.owner into owner", "select l.owner, r.lease_id, l.claimed_at into owner, lease_id, claimed_at"},
 	} {
 		if !strings.Contains(source, fence[0]) {
