@@ -123,7 +123,9 @@ func TestHotPlans(t *testing.T) {
 			require.Contains(t, plan, "using "+statement.needs, "%s, %s:\n%s", name, when, plan)
 			if statement.needs == "pending_claim_idx" {
 				require.Contains(t, plan, "Tid Scan on pending", "%s:\n%s", when, plan)
-				require.NotContains(t, plan, "Sort", "%s:\n%s", when, plan)
+				// What was taken is numbered in order; from PostgreSQL 16 on, the plan shows that as a sort.
+				sorted := regexp.MustCompile(`Sort  [^\n]*\n(\s+Disabled: true\n)?\s+Sort Key: [^\n]*\n\s+->  CTE Scan on taken`)
+				require.NotContains(t, sorted.ReplaceAllString(plan, ""), "Sort", "%s:\n%s", when, plan)
 			}
 			// Of run, only what is found by its id or its place, or as what is to be cancelled.
 			for _, line := range lines {
