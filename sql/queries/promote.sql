@@ -8,8 +8,10 @@
 -- Rows that somebody has locked are skipped. One that was edited between the snapshot
 -- and the lock has another ctid, and waits for the next look, as in JobClaim. The
 -- positions are drawn in the order of the due times, before the update, which may go
--- in any order. Suspects stay: see claim_alone. `<> 0`, since the
--- planner expects `<` to leave out so much that it would read and sort all scheduled jobs. Needs pending_due_idx, and nothing else whatever the statistics say.
+-- in any order. Needs pending_due_idx, and nothing else whatever the statistics say.
+--
+-- It leaves suspects out: claim_alone takes them. Their condition is written with <> 0, because without
+-- statistics the planner expects < to leave out most rows, and then reads and sorts all scheduled jobs.
 -- name: JobPromote :one
 with due as materialized (
   select p.id, p.run_at, p.ctid as place

@@ -1,9 +1,9 @@
 -- LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
 -- attempt more, and fails if that was its last. So a job that kills every worker ends. Jobs that have
 -- not begun, since their slots are beyond begun, go back to their places as if they had been released:
--- nothing is counted or recorded for them. The answer says which have begun. One that was lost twice in
--- a row is a suspect (pending_suspect_idx): it waits its backoff, and is claimed alone. alone says how
--- many times in a row a suspect was lost so, 0 for others.
+-- nothing is counted or recorded for them. The answer says which have begun. A job that was lost twice
+-- in a row is a suspect (pending_suspect_idx): it waits its backoff, and is claimed alone. alone is how
+-- many times in a row a suspect was lost while it ran alone; it is 0 for other jobs.
 --
 -- Without owners it takes expired leases, after the queue's stale_grace, those that expired first
 -- first. Then it takes what is left of leases that were taken before, whose runs may have been locked
