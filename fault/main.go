@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	programs := map[string]func(folder string) error{"program": runProgram, "flow": runFlow, "own": runOwn, "steps": runSteps}
+	programs := map[string]func(folder string) error{"program": runProgram, "flow": runFlow, "own": runOwn, "steps": runSteps, "escaped": runEscaped}
 	if len(os.Args) == 3 && programs[os.Args[1]] != nil {
 		if err := programs[os.Args[1]](os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -21,7 +18,7 @@ type order struct {
 	Key   string `json:"key"`
 	Ms    int    `json:"ms"`     // how long to work
 	MsTwo int    `json:"ms_two"` // how long from the second run on; 0: the same
-	Do    string `json:"do"`     // how to end: "", fail, exit137, kill (the worker)
+	Do    string `json:"do"`     // how to end: "", fail, exit137, kill (the worker), escape (a child leaves, and kill the shim), leave (only that)
 	Once  bool   `json:"once"`   // do so in the first run only
 	Talk  string `json:"talk"`   // progress or checkpoint: sends that, all the time
 }
@@ -90,10 +87,16 @@ func runProgram(folder string) error {
 		return err
 	}
 	control := os.NewFile(3, "control")
+	does := !t.again || !t.Once
+	if does && (t.Do == "escape" || t.Do == "leave") {
+		if err := startEscaped(folder); err != nil {
+			return err
+		}
+	}
 	if err := t.work(control); err != nil {
 		return err
 	}
-	if !t.again || !t.Once {
+	if does {
 		switch t.Do {
 		case "fail":
 			fmt.Fprintf(os.Stderr, "told to fail by token %d\n", t.token)
@@ -102,6 +105,8 @@ func runProgram(folder string) error {
 			os.Exit(137)
 		case "kill":
 			return killWorker()
+		case "escape":
+			return killShim()
 		}
 	}
 	if err := t.note("end"); err != nil {
@@ -140,16 +145,7 @@ func runFlow(folder string) error {
 
 // killWorker kills the process above this program's supervisor.
 func killWorker() error {
-	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(os.Getppid()), "stat"))
-	if err != nil {
-		return err
-	}
-	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
-	worker, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(parentOf(os.Getppid()), syscall.SIGKILL); err != nil {
 		return err
 	}
 	time.Sleep(time.Minute) // the supervisor is about to end this

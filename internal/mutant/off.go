@@ -15,5 +15,9 @@ func Polls() bool { return true }
 // keeps from being done. They do.
 func Rescues() bool { return true }
 
+// Adopts says whether a worker ends what is left of a program whose supervisor
+// was killed. It does.
+func Adopts() bool { return true }
+
 // SQL returns the query as it is.
 func SQL(query string) string { return query }

@@ -60,6 +60,8 @@ const (
 	identityForgotten = "no-replica-identity"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
+	// A worker leaves what a program has left whose supervisor was killed.
+	orphansLeft = "orphans-not-adopted"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -132,6 +134,7 @@ var changes = map[string][]change{
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
 	sweepForgotten:       nil,
+	orphansLeft:          nil,
 	suspectBeside: {
 		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
 		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
@@ -183,6 +186,9 @@ func Polls() bool { return active() != noPolling }
 
 // Rescues says whether janitors do overdue work without the lock.
 func Rescues() bool { return active() != rescueNeedsLock }
+
+// Adopts says whether a worker ends what is left of a program whose supervisor was killed.
+func Adopts() bool { return active() != orphansLeft }
 
 // SQL returns the query as the active mutant has it. A change that finds
 // nothing to change is a mistake of this file, and ends the program.

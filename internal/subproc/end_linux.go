@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/mutant"
 )
 
 // endPatience is how long processes that do not end are killed again and again: those of another
@@ -106,6 +108,9 @@ var adopted = adoption{shims: make(map[int]struct{})}
 // which then ends them. It is for an executable whose only children are jobq's: all others are ended too.
 // Elsewhere than on Linux it does nothing.
 func AdoptOrphans() {
+	if !mutant.Adopts() {
+		return
+	}
 	adopted.mu.Lock()
 	defer adopted.mu.Unlock()
 	adopted.on = true
