@@ -177,3 +177,58 @@ func TestBusyLeaderHears(t *testing.T) {
 	require.NoError(t, p.recover(ctx))
 	require.Len(t, j.ticker.wake, 1)
 }
+
+// 300,000 notifications come during a step, on both channels. The leader keeps few of them, and looks at schedules and
+// at jobs that are overdue, since it may have been told of these.
+func TestLeaderKeepsFewNotifications(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{NoReap: true})
+	require.NoError(t, err)
+	conn, err := j.connectLeader(ctx)
+	require.NoError(t, err)
+	defer db.Close(conn, db.CloseTimeout)
+	p := j.newPasses(conn)
+	p.due.after.RunAt, p.due.startAt = time.Now(), time.Now().Add(time.Hour) // nothing is known to be before it
+	p.readFunc = func() {
+		require.LessOrEqual(t, db.NotificationsKept(conn), 1000)
+		j.readBuffered(conn, p.due.notified)
+	}
+	p.step = func(ctx context.Context, _ func(context.Context, session) error) (bool, error) {
+		_, err := pool.Exec(ctx, `select count(pg_notify(jobq.channel(t), i::text))
+			from generate_series(1, 150000) i, unnest('{due, schedule}'::text[]) t`)
+		require.NoError(t, err)
+		_, err = conn.Exec(ctx, "select 1")
+		return false, err
+	}
+	require.NoError(t, p.recover(ctx))
+	require.Len(t, j.ticker.wake, 1)
+	require.True(t, p.due.behind)
+}
+
+// Notifications that come all the time do not keep the leader from telling the server that it lives.
+func TestLeaderRenewsBesideNotifications(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{ScanInterval: time.Minute, LeaderTTL: 2 * time.Second, LeaderRenew: time.Second, LeaderRetry: time.Second})
+	require.NoError(t, err)
+	conn, err := j.connectLeader(ctx)
+	require.NoError(t, err)
+	defer db.Close(conn, db.CloseTimeout)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = pool.Exec(ctx, "select pg_notify(jobq.channel('due'), '9e9'), pg_sleep(0.01)") // due long after the planned wake-up
+		}
+	})
+	err = j.sleepOn(conn, func(float64) {})(ctx, 3*j.config.LeaderTTL, 0)
+	cancel()
+	sending.Wait()
+	require.NoError(t, err)
+}

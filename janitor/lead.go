@@ -187,18 +187,26 @@ func release(conn *pgx.Conn) {
 }
 
 // sleepOn returns a sleepFunc that waits for notifications on the leader's connection. It pings every
-// LeaderRenew, so that the server does not end the session. It calls notifiedFunc with the time at
+// LeaderRenew, so that the server does not end the session: also while others send notifications all the
+// time, since these do not count as the leader's. It calls notifiedFunc with the time at
 // which a job is due, in seconds since 1970, and tells the ticker of changed schedules.
 func (j *Janitor) sleepOn(conn *pgx.Conn, notifiedFunc func(epoch float64)) sleepFunc {
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
+		renewAt := time.Now().Add(j.config.LeaderRenew)
 		for {
-			remaining := time.Until(end)
-			if remaining <= 0 {
+			now := time.Now()
+			switch {
+			case !now.Before(end):
 				return nil
+			case !now.Before(renewAt):
+				if err := j.renew(ctx, conn); err != nil {
+					return err
+				}
+				renewAt = now.Add(j.config.LeaderRenew)
 			}
-			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, j.config.LeaderRenew))
-			notification, err := conn.WaitForNotification(waitCtx)
+			waitCtx, cancel := context.WithTimeout(ctx, min(end.Sub(now), renewAt.Sub(now)))
+			notification, err := db.AwaitNotification(waitCtx, conn)
 			cancel()
 			switch {
 			case err == nil:
@@ -207,21 +215,27 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, notifiedFunc func(epoch float64)) slee
 				}
 			case ctx.Err() != nil || !pgconn.Timeout(err):
 				return err
-			default:
-				pingCtx, cancel := context.WithTimeout(ctx, j.config.LeaderRenew)
-				err := conn.Ping(pingCtx)
-				cancel()
-				if err != nil {
-					return err
-				}
 			}
 		}
 	}
 }
 
+// renew sends something to the server, so that it does not end the leader's session.
+func (j *Janitor) renew(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, j.config.LeaderRenew)
+	defer cancel()
+	return conn.Ping(ctx)
+}
+
 // handleNotification handles a notification. If it is of a job, it returns when the job is due, in seconds since
-// 1970, and true.
+// 1970, and true. If notifications were lost, there may be new schedules, and jobs that are overdue.
 func (j *Janitor) handleNotification(notification *pgconn.Notification, notifiedFunc func(epoch float64)) (due float64, isDue bool) {
+	if notification == nil {
+		j.log.Warn("more notifications came at once than are kept, looking for work instead")
+		j.ticker.changed()
+		notifiedFunc(0)
+		return 0, true
+	}
 	if notification.Channel == db.Channel(j.schema.Name(), db.TopicSchedule) {
 		j.ticker.changed()
 		return 0, false
@@ -240,7 +254,7 @@ func (j *Janitor) readBuffered(conn *pgx.Conn, notifiedFunc func(epoch float64))
 	ended, end := context.WithCancel(context.Background())
 	end()
 	for {
-		notification, err := conn.WaitForNotification(ended)
+		notification, err := db.AwaitNotification(ended, conn)
 		if err != nil {
 			return
 		}

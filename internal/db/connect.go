@@ -26,7 +26,8 @@ var errUnprepared = errors.New("the pool's PrepareConn or BeforeAcquire refuses 
 // the settings first. It is the only way in which jobq opens a connection that
 // is no pool's; the caller closes it with Close. Hooks run in the caller's
 // goroutine, where the terminal UI can recover from a panic of theirs. The session
-// then has the settings that jobq needs, whatever they have set: see pins.
+// then has the settings that jobq needs, whatever they have set: see pins. Its notifications
+// are read with AwaitNotification.
 func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	settings := config.ConnConfig.Copy()
 	if change != nil {
@@ -38,6 +39,7 @@ func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnC
 		}
 	}
 	pinStartup(settings)
+	settings.OnNotification = keepNotification
 	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func checkNotifications(ctx context.Context, p *patient) ([]Finding, error) {
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, p.limits.NotificationWithin)
 	defer cancel()
-	_, err = listener.WaitForNotification(waitCtx)
+	_, err = db.AwaitNotification(waitCtx, listener)
 	switch {
 	case err == nil:
 		return nil, nil

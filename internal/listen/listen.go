@@ -53,8 +53,9 @@ type Config struct {
 	Channels []string
 	// OnNotify is told of each notification.
 	OnNotify func(channel, payload string)
-	// OnConnect is told after each connect, also the first, and when notifications
-	// arrive after OnNoNotifications was told that they do not.
+	// OnConnect is told after each connect, also the first, when notifications
+	// arrive after OnNoNotifications was told that they do not, and when more have
+	// come at once than are kept: any login can send millions.
 	OnConnect func()
 	// OnHealthy is given the session itself after each LISTEN, also the first,
 	// unless the server is not at its other end, as OnNoNotifications is told: for
@@ -242,13 +243,11 @@ func (l *Listener) isHealthy(ctx context.Context, conn *pgx.Conn) error {
 // says which.
 func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
 	waitCtx, cancel := context.WithTimeout(ctx, l.config.PingEvery)
-	notification, err := conn.WaitForNotification(waitCtx)
+	notification, err := db.AwaitNotification(waitCtx, conn)
 	cancel()
 	switch {
 	case err == nil:
-		if notification.Channel != l.testChannel { // what the self-test has sent may come late
-			l.config.OnNotify(notification.Channel, notification.Payload)
-		}
+		l.handle(notification)
 		return true, nil
 	case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
 		return false, err
@@ -259,6 +258,19 @@ func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) (heard bool, err
 		return false, fmt.Errorf("ping: %w", err)
 	}
 	return false, nil
+}
+
+// handle tells of a notification, or, with nil, that some were lost.
+func (l *Listener) handle(notification *pgconn.Notification) {
+	switch {
+	case notification == nil:
+		l.config.Logger.Warn("more notifications came at once than are kept, looking for work instead")
+		if l.config.OnConnect != nil {
+			l.config.OnConnect()
+		}
+	case notification.Channel != l.testChannel: // what the self-test has sent may come late
+		l.config.OnNotify(notification.Channel, notification.Payload)
+	}
 }
 
 // selfTest notifies from another connection, and waits to hear it here: to
@@ -280,13 +292,13 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	waitCtx, cancelWait := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancelWait()
 	for {
-		notification, err := conn.WaitForNotification(waitCtx)
+		notification, err := db.AwaitNotification(waitCtx, conn)
 		switch {
-		case err == nil && notification.Channel == l.testChannel:
+		case err == nil && notification != nil && notification.Channel == l.testChannel:
 			l.unnotified = false
 			return nil
 		case err == nil:
-			l.config.OnNotify(notification.Channel, notification.Payload)
+			l.handle(notification)
 		case ctx.Err() == nil && pgconn.Timeout(err) && !conn.IsClosed():
 			l.noNotifications()
 			return nil

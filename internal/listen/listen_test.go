@@ -270,3 +270,23 @@ func TestRefusedConfigs(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "63 bytes")
 }
+
+// Whoever is told of notifications looks for itself when more have come at once than are kept.
+func TestManyNotificationsAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	h := startListener(t, pool.Config(), func(c *listen.Config) {
+		c.OnHealthy = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := pool.Exec(ctx, "select count(pg_notify($1, i::text)) from generate_series(1, 2000) i", `odd "Channel"`)
+			if err == nil {
+				_, err = conn.Exec(ctx, "select 1")
+			}
+			return err
+		}
+	})
+	receive(t, h.connects, "the connect")
+	receive(t, h.connects, "word that notifications were lost")
+	require.Empty(t, h.payloads)
+	notify(t, pool, "after")
+	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
+}
