@@ -91,11 +91,37 @@ func suspectDue(rows []db.WorkerBeatRow) time.Duration {
 	return at
 }
 
+// pace is for how long a worker claims nothing, so that it comes to be alone, and for how long it goes on in
+// between.
+type pace struct {
+	holdMin, aloneMax time.Duration // the constants of these names
+	hold              time.Duration // of the next try
+}
+
+// waitedInVain returns for how long others begin now. The next try may take twice as long.
+func (p *pace) waitedInVain() (rest time.Duration) {
+	rest = holdRests * p.hold
+	p.hold *= 2
+	return rest
+}
+
+// ranAlone returns the same after a suspect that kept others from beginning for so long.
+func (p *pace) ranAlone(took time.Duration) (rest time.Duration) {
+	p.hold = p.holdMin
+	return min(took, p.aloneMax)
+}
+
+// foundNone returns the same after a claim that found no suspect that may start.
+func (p *pace) foundNone() (rest time.Duration) {
+	p.hold = p.holdMin
+	return refusedRest
+}
+
 // runSuspects runs suspects, one after the other, until the context ends. They get at most half of the
 // worker's time while it has other jobs. held says that nothing was claimed yet, since a suspect was due
 // when the worker began.
 func (w *Worker) runSuspects(ctx context.Context, held bool) {
-	hold := w.solitude.holdMin
+	p := pace{holdMin: w.solitude.holdMin, aloneMax: w.solitude.aloneMax, hold: w.solitude.holdMin}
 	for ctx.Err() == nil {
 		if !held && !w.awaitSuspect(ctx) {
 			return
@@ -106,14 +132,14 @@ func (w *Worker) runSuspects(ctx context.Context, held bool) {
 		switch {
 		case len(suspects) == 0:
 			w.holdBack(false)
-		case !w.becomeAlone(ctx, hold):
-			rest, hold = holdRests*hold, 2*hold
+		case !w.becomeAlone(ctx, p.hold):
+			rest = p.waitedInVain()
 			w.log.Warn("a job is to run alone and waits, since other runs do not end", "job_id", suspects[0].ID, "queue", suspects[0].Queue,
 				"kind", suspects[0].Kind, "overdue", -time.Duration(suspects[0].DueMs)*time.Millisecond, "next_try", rest)
 		case w.runAlone(ctx, suspects):
-			rest, hold = min(clock.SinceBoot()-began, w.solitude.aloneMax), w.solitude.holdMin
+			rest = p.ranAlone(clock.SinceBoot() - began)
 		default:
-			rest, hold = refusedRest, w.solitude.holdMin
+			rest = p.foundNone()
 		}
 		held = false
 		w.goOn(ctx, rest, len(suspects) > 0 && rest != refusedRest)

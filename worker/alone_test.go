@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	osexec "os/exec"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
@@ -122,4 +125,115 @@ func TestPoisonJobTakesNoInnocents(t *testing.T) {
 	require.NoError(t, err)
 	says, _ := format.Why(id, reasons[0], time.Now())
 	require.Contains(t, says, "alone in its worker when that was lost", "jobq why")
+}
+
+// A worker that waits in vain to be alone does so for a tenth of its time: 5 s, 10 s at 50 s, 20 s at 150 s, and so on. After a
+// suspect it rests for as long as that kept others from beginning, which is 10 minutes at most, and begins with 5 s again.
+func TestScheduleOfSuspects(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	holds, rests, last := worker.Schedule(7, 30*s)
+	require.Equal(t, []time.Duration{5 * s, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 320 * s, 5 * s}, holds)
+	require.Equal(t, []time.Duration{45 * s, 90 * s, 180 * s, 360 * s, 720 * s, 1440 * s, 2880 * s}, rests)
+	require.Equal(t, 30*s, last)
+	_, _, last = worker.Schedule(0, 3*time.Hour)
+	require.Equal(t, 10*time.Minute, last)
+}
+
+// suspect adds a job that was lost with its worker twice in a row. No worker is told.
+func suspect(t *testing.T, client *jobq.Client, n int) int64 {
+	t.Helper()
+	var id int64
+	require.NoError(t, client.Pool().QueryRow(context.Background(),
+		"insert into jobq.pending (kind, args, attempts, crashes) values ('task', jsonb_build_object('n', $1::integer), 2, 2) returning id", n).Scan(&id))
+	return id
+}
+
+// A worker of 2 slots with a run that does not end claims nothing at first, so that it comes to be alone, and
+// then goes on beside that run. The suspect begins when the run has ended, and nothing runs beside it until it
+// has kept others from beginning for long enough.
+func TestSuspectWaitsAndOthersWaitForIt(t *testing.T) {
+	t.Parallel()
+	const long, other, suspected, next = 1, 2, 3, 4
+	for name, aloneMax := range map[string]time.Duration{"it ends": time.Hour, "it does not end": 50 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			w, err := worker.New(client, &worker.Config{
+				Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, NoJanitor: true, Logger: slog.New(slog.DiscardHandler),
+			})
+			require.NoError(t, err)
+			worker.PaceSuspects(w, 20*time.Millisecond, aloneMax)
+			began, goOn := make(chan int, 10), map[int]chan struct{}{long: make(chan struct{}), other: make(chan struct{}), suspected: make(chan struct{}), next: make(chan struct{})}
+			var suspectRuns, isBeside atomic.Bool
+			require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
+				switch job.Args.N {
+				case suspected:
+					suspectRuns.Store(true)
+					defer suspectRuns.Store(false)
+				case next:
+					isBeside.Store(suspectRuns.Load())
+				}
+				began <- job.Args.N
+				<-goOn[job.Args.N]
+				return nil
+			}, nil))
+			enqueue(t, client, long, nil)
+			run(t, w)
+			require.Eventually(t, func() bool { return worker.IsPresent(w) }, patience, time.Millisecond)
+			require.Equal(t, long, receive(t, began, "the long run"))
+			id := suspect(t, client, suspected)
+			tell(t, client)
+			enqueue(t, client, other, nil)
+			require.Equal(t, other, receive(t, began, "another one, since the long run does not end"))
+			close(goOn[other])
+			close(goOn[long])
+			require.Equal(t, suspected, receive(t, began, "the suspect"))
+			require.Equal(t, 2, number(t, client, "select count(*) from jobq.job where state = 'completed'"), "nothing runs beside it")
+			enqueue(t, client, next, nil)
+			if aloneMax == time.Hour {
+				close(goOn[suspected])
+			}
+			require.Equal(t, next, receive(t, began, "the next one"))
+			require.Equal(t, aloneMax != time.Hour, isBeside.Load())
+			if aloneMax != time.Hour {
+				close(goOn[suspected])
+			}
+			close(goOn[next])
+			awaitState(t, client, id, jobq.StateCompleted)
+		})
+	}
+}
+
+// tell tells the workers of the default queue that its suspects have changed, as a reap does.
+func tell(t *testing.T, client *jobq.Client) {
+	t.Helper()
+	_, err := client.Pool().Exec(context.Background(), "select pg_notify(jobq.channel('settings'), 'default')")
+	require.NoError(t, err)
+}
+
+// A worker that is alone learns of a suspect when it is reaped: the heartbeat is far too slow to be the reason.
+func TestSuspectIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+	schema, err := db.NewSchema("")
+	require.NoError(t, err)
+	ctx := context.Background()
+	_, err = client.Pool().Exec(ctx, "update jobq.pending set crashes = 1, attempts = 1 where id = $1", id)
+	require.NoError(t, err)
+	answer, err := schema.Exchange(ctx, client.Pool(), db.Exchange{Owner: "lost", Claim: &db.JobClaimParams{Queue: "default", Kinds: []string{"task"}, JobCount: 1, Lease: db.Interval(time.Minute)}})
+	require.NoError(t, err)
+	require.Len(t, answer.Claimed, 1)
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	worker.BeatEvery(w, time.Hour)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
+	run(t, w)
+	require.Eventually(t, func() bool { return worker.IsPresent(w) && worker.IsAtRest(w) }, patience, time.Millisecond)
+	require.NoError(t, pgtest.ExpireLeases(ctx, client.Pool()))
+	reaped, err := schema.Reap(ctx, client.Pool(), nil, 10, "test")
+	require.NoError(t, err)
+	require.Len(t, reaped, 1)
+	awaitState(t, client, id, jobq.StateCompleted)
 }

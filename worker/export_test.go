@@ -184,6 +184,26 @@ func AgedOf(w *Worker) func() map[string][]int16 {
 	}
 }
 
+// BeatEvery sets how often a worker writes its row without being asked to.
+func BeatEvery(w *Worker, every time.Duration) { w.beatEvery = every }
+
+// PaceSuspects sets for how long a worker claims nothing at the first try to be alone, and for how long
+// a suspect keeps others from beginning.
+func PaceSuspects(w *Worker, holdMin, aloneMax time.Duration) {
+	w.solitude.holdMin, w.solitude.aloneMax = holdMin, aloneMax
+}
+
+// Schedule is for how long a worker holds, and then rests, in tries to be alone that are in vain; the last rest
+// is after a suspect that ran for so long.
+func Schedule(tries int, ran time.Duration) (holds, rests []time.Duration, last time.Duration) {
+	p := pace{holdMin: holdMin, aloneMax: aloneMax, hold: holdMin}
+	for range tries {
+		holds, rests = append(holds, p.hold), append(rests, p.waitedInVain())
+	}
+	last = p.ranAlone(ran)
+	return append(holds, p.hold), rests, last
+}
+
 // LookForJanitorEvery sets how often a worker without a janitor looks for one elsewhere.
 func LookForJanitorEvery(w *Worker, every time.Duration) { w.janitor.lookEvery = every }
 

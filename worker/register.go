@@ -25,11 +25,11 @@ const beatEvery = 10 * time.Second
 // anybody who may log in can send notifications.
 const hintRest = time.Second
 
-// beat calls register every beatEvery until the context ends. A notification to drain, or that
+// beat calls register every w.beatEvery until the context ends. A notification to drain, or that
 // somebody watches, only makes the next heartbeat come sooner. Anybody can send a notification,
 // so the worker acts only on the answer to the heartbeat, from rows that few roles may write.
 func (w *Worker) beat(ctx context.Context) {
-	ticker := time.NewTicker(beatEvery)
+	ticker := time.NewTicker(w.beatEvery)
 	defer ticker.Stop()
 	for {
 		if within(ctx.Done(), hintRest, nil) {

@@ -53,8 +53,9 @@ type Worker struct {
 	sessions   db.Sessions // as found at the start
 	// connectionsMax is how many connections to the server the worker may open; null: not known.
 	connectionsMax pgtype.Int4
-	// agedLookEvery is the constant of this name; tests shorten it.
-	agedLookEvery time.Duration
+	// agedLookEvery and beatEvery are the constants of these names; tests change them.
+	agedLookEvery, beatEvery time.Duration
+
 	janitor       attendant
 	beatSoon      chan struct{} // makes the next heartbeat come at once: what it reads may have changed
 	spreader      *waking.Spreader
@@ -98,7 +99,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
 	w.eventWaits, w.spawns = make(chan struct{}, eventWaitsMax), make(chan struct{}, spawnsMax)
-	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
+	w.beatSoon, w.agedLookEvery, w.beatEvery = make(chan struct{}, 1), agedLookEvery, beatEvery
 	w.spreader, w.solitude = waking.NewSpreader(), newSolitude()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
