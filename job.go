@@ -24,7 +24,7 @@ type Job struct {
 	Crashes      int             `json:"crashes"` // how many of the last ones, one after the other, were lost with their workers
 	RunAt        time.Time       `json:"run_at"`
 	CreatedAt    time.Time       `json:"created_at"`
-	StartedAt    *time.Time      `json:"started_at,omitempty"` // when its handler was called, where that is stored with the end; else when it was claimed
+	StartedAt    *time.Time      `json:"started_at,omitempty"` // when its handler was called, where that is stored with the end; else when it was claimed. Nil while it waits for a slot of the worker that has claimed it ahead
 	FinishedAt   *time.Time      `json:"finished_at,omitempty"`
 	Timeout      time.Duration   `json:"timeout_ns,omitempty"`
 	UniqueKey    string          `json:"unique_key,omitempty"`

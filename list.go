@@ -48,7 +48,7 @@ const (
 	NewestFirst   Sort = "id"       // by id, which is about the order of creation
 	FinishedFirst Sort = "finished" // last ended first; failed and cancelled jobs only
 	DueFirst      Sort = "due"      // next due first; scheduled jobs only
-	StartedFirst  Sort = "started"  // first started first; running jobs only
+	StartedFirst  Sort = "started"  // first started first, what has not begun last; running jobs only
 )
 
 // Page is a part of a list. Jobs come without args, checkpoint and result,
@@ -180,8 +180,12 @@ func cursorOf(job *Job, sort db.JobSort) string {
 	switch {
 	case sort == db.SortFinished && job.FinishedAt != nil:
 		return strconv.FormatInt(job.FinishedAt.UnixMicro(), 10) + "." + id
-	case sort == db.SortStarted && job.StartedAt != nil:
-		return strconv.FormatInt(job.StartedAt.UnixMicro(), 10) + "." + id
+	case sort == db.SortStarted:
+		started := db.NotBegun()
+		if job.StartedAt != nil {
+			started = *job.StartedAt
+		}
+		return strconv.FormatInt(started.UnixMicro(), 10) + "." + id
 	case sort == db.SortDue:
 		return strconv.FormatInt(job.RunAt.UnixMicro(), 10) + "." + id
 	}

@@ -131,7 +131,8 @@ func TestListSorted(t *testing.T) {
 		w.InState(jobq.StateRunning, jobq.EnqueueOptions{})
 	}
 	// The job with the lowest id is not the one that has run longest.
-	_, err := w.Client.Pool().Exec(ctx, "update jobq.lease set claimed_at = claimed_at - job_ids[1] % 3 * interval '1 hour'")
+	// Some were claimed ahead, and have not begun.
+	_, err := w.Client.Pool().Exec(ctx, "update jobq.lease set claimed_at = claimed_at - job_ids[1] % 3 * interval '1 hour', begun = case when job_ids[1] % 5 < 2 then 0 else begun end")
 	require.NoError(t, err)
 	for _, test := range []struct {
 		filter jobq.Filter
@@ -152,6 +153,9 @@ func TestListSorted(t *testing.T) {
 			require.NoError(t, err)
 			for _, job := range page.Jobs {
 				got = append(got, job.ID)
+				one, err := w.Client.Get(ctx, job.ID)
+				require.NoError(t, err)
+				require.Equal(t, one.StartedAt, job.StartedAt, "of job %d in a list, and alone", job.ID)
 			}
 			if filter.After = page.Cursor; page.Cursor == "" {
 				break

@@ -97,6 +97,26 @@ func waitingCases() []whyCase {
 			require.Len(p, answer.Ended, 1)
 			return id
 		}, codes{monitor.ReasonScheduled}, []string{"its last worker could not read it, which has used no attempt: no key k9; it is tried again at "}, "jobq worker --keys-file"},
+		{"lost with its worker twice", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("insert into jobq.pending (queue, kind, attempts, crashes, last_error, run_at) values ('q', 'greeting', 2, 2, 'lost', now() - interval '1 min')")
+			return p.newest()
+		}, codes{monitor.ReasonAlone}, []string{"it was lost with its worker, 2 times in a row, so only a worker that runs nothing else takes it, since "}, "start one more: it takes this job first"},
+		{"lost with its worker twice, in its backoff", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("insert into jobq.pending (queue, kind, attempts, crashes, last_error, run_at) values ('q', 'greeting', 2, 2, 'lost', now() + interval '1 hour')")
+			return p.newest()
+		}, codes{monitor.ReasonAlone}, []string{"takes it, not before ", "in 59m"}, ""},
+		{"lost while it was alone", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("insert into jobq.pending (queue, kind, attempts, crashes, last_error, run_at) values ('q', 'greeting', 5, 5, 'lost', now() - interval '1 min')")
+			return p.newest()
+		}, codes{monitor.ReasonAlone}, []string{"it seems to end its workers: it was lost with them 5 times in a row, and nothing else ran beside it at the last 3"}, "mend its handler, or jobq cancel "},
+		{"lost once, with one attempt left", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("insert into jobq.pending (queue, kind, attempts, max_attempts, crashes, last_error) values ('q', 'greeting', 1, 2, 1, 'lost')")
+			return p.newest()
+		}, codes{monitor.ReasonAlone}, []string{"it was lost with its worker, and only its last attempt is left, so only a worker that runs nothing else takes it"}, ""},
 		{"due, and no janitor", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.lock(db.LockMigrate)

@@ -118,7 +118,7 @@ func TestPoisonJobTakesNoInnocents(t *testing.T) {
 	job := awaitState(t, client, id, jobq.StateFailed)
 	require.Equal(t, restarts, job.Attempts)
 	require.Equal(t, restarts, job.Crashes)
-	require.Contains(t, job.LastError, fmt.Sprintf("alone in its worker when that was lost, %d in a row", restarts-2))
+	require.Contains(t, job.LastError, fmt.Sprintf("alone in its worker when that was lost, %d times in a row", restarts-2))
 	require.Contains(t, log.String(), `msg="a job was alone in its worker when that was lost" worker=`)
 	require.Contains(t, log.String(), fmt.Sprintf("job_id=%d", id))
 	reasons, err := monitor.New(client).Why(ctx, id)

@@ -67,9 +67,9 @@ func TestSuspects(t *testing.T) {
 		require.Equal(t, int32(again), lost[0].Alone)
 	}
 	require.Equal(t, []string{"failed"}, states(lost))
-	require.Equal(t, 1, q.number("select count(*) from jobq.job where last_error like '%alone in its worker when that was lost, 3 in a row%'"))
-	require.Equal(t, 1, q.number("select count(*) from jobq.event where message like '%alone in its worker when that was lost, 3 in a row%'"))
-	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where error like '%alone in its worker when that was lost, 3 in a row%'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where last_error like '%alone in its worker when that was lost, 3 times in a row%'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.event where message like '%alone in its worker when that was lost, 3 times in a row%'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where error like '%alone in its worker when that was lost, 3 times in a row%'"))
 }
 
 func states(reaped []db.LeaseReapRow) (states []string) {

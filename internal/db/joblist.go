@@ -150,7 +150,7 @@ func (q *pageQuery) order(key, id string) string {
 func (q *pageQuery) keyIn(stage Stage) string {
 	switch q.page.Sort {
 	case SortStarted:
-		return stage.started
+		return stage.startedKey
 	case SortDue:
 		return stage.due
 	default:
@@ -163,7 +163,7 @@ func (q *pageQuery) keyIn(stage Stage) string {
 func (q *pageQuery) part(stage Stage) string {
 	q.needsOpen = q.needsOpen || stage.needsOpen
 	where := strings.Join(q.conditions(stage), "\n      and ")
-	from := strings.ReplaceAll(stage.from, "{order}", q.order("o.claimed_at", "o.job_id"))
+	from := strings.ReplaceAll(stage.from, "{order}", q.order("o.started", "o.job_id"))
 	asked := strings.Contains(where, "lease.")
 	if asked {
 		from += stage.lease

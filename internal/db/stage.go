@@ -3,6 +3,7 @@ package db
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // Stage is where jobs of some states are, and what their columns are called there:
@@ -14,6 +15,7 @@ type Stage struct {
 	Finished string
 
 	due, state, token, started, reported, cleared string
+	startedKey                                    string // what jobs are sorted by for their start; "" where none runs
 	from, counted                                 string // where the rows are, and where those that are only counted, if j is not asked for
 	beside, lease                                 string // what is looked up for each: with it, or when the page is found
 	conditions                                    []string
@@ -29,14 +31,21 @@ const runDue = "coalesce(j.run_at, j.created_at)"
 
 // openJobs are the jobs that run, from the leases that are held: few rows, in
 // memory. A job that has just ended on its own row may be among them, until its
-// lease says so, too: lists look at the row, counts do not.
+// lease says so, too: lists look at the row, counts do not. What was claimed ahead
+// and has not begun has notBegun for its start, which sorts after all others.
 const openJobs = `with open as materialized (
-  select s.job_id, x.id as lease_id, x.claimed_at, x.expires_at, x.owner, x.queue
+  select s.job_id, x.id as lease_id, case when s.slot <= x.begun then x.claimed_at else '` + notBegun + `' end as started, x.expires_at, x.owner, x.queue
     from jobq.lease x
     cross join lateral unnest(x.job_ids) with ordinality as s(job_id, slot)
     where s.slot <> all (x.ended_slots)
 )
 `
+
+// notBegun is the start of what has not begun, where jobs are sorted by it. NotBegun is the same.
+const notBegun = "9999-12-31 23:59:59+00"
+
+// NotBegun is where jobs that have not begun are in a list that is sorted by their start.
+func NotBegun() time.Time { return time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC) }
 
 // isOver says of a row of run without a state that it is over, by what runs, so
 // that no past lease needs to be looked at. Few rows are younger than the oldest
@@ -136,7 +145,7 @@ func pending(conditions ...string) Stage {
 func running() Stage {
 	return Stage{
 		ID: "lease.job_id", Queue: "lease.queue", Since: "j.created_at", Worker: "lease.owner", Args: argsOf, Scheduled: "false",
-		due: runDue, state: "'running'", token: "j.lease_id", started: "lease.claimed_at", cleared: "j.clear_reason",
+		due: runDue, state: "'running'", token: "j.lease_id", started: "nullif(lease.started, '" + notBegun + "')", startedKey: "lease.started", cleared: "j.clear_reason",
 		reported: `lease.owner, lease.expires_at, j.cancel_requested_at, progress.progressed_at, progress.percent,
         progress.stage, progress.message`,
 		from: `(select o.* from open o order by {order}) lease

@@ -85,6 +85,8 @@ func TestAttempts(t *testing.T) {
 	now := time.Now()
 	require.Equal(t, "retrying", format.State(&jobq.Job{State: jobq.StateScheduled, Attempts: 1}))
 	require.Equal(t, "scheduled", format.State(&jobq.Job{State: jobq.StateScheduled}))
+	require.Equal(t, "claimed", format.State(&jobq.Job{State: jobq.StateRunning}))
+	require.Equal(t, "running", format.State(&jobq.Job{State: jobq.StateRunning, StartedAt: &now}))
 	require.Equal(t, "stopping", format.State(&jobq.Job{State: jobq.StateRunning, CancelRequestedAt: &now}))
 }
 

@@ -10,13 +10,16 @@ import (
 )
 
 // State is the state of a job in one word: also retrying, for a scheduled job
-// that has failed before, and stopping, for a running one that was asked to stop.
+// that has failed before, stopping, for a running one that was asked to stop, and claimed,
+// for one that its worker has claimed ahead and that waits there for a slot.
 func State(job *jobq.Job) string {
 	switch {
 	case job.State == jobq.StateScheduled && job.Attempts > 0:
 		return "retrying"
 	case job.State == jobq.StateRunning && job.CancelRequestedAt != nil:
 		return "stopping"
+	case job.State == jobq.StateRunning && job.StartedAt == nil:
+		return "claimed"
 	}
 	return string(job.State)
 }

@@ -10,6 +10,9 @@ import (
 // waitsAlone is about a job that was lost with its workers: only a worker that runs nothing else takes it.
 func waitsAlone(id int64, f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	says = fmt.Sprintf("it was lost with its worker, %s in a row, so only a worker that runs nothing else takes it", Count(int64(f.Crashes), "time"))
+	if f.Crashes == 1 {
+		says = "it was lost with its worker, and only its last attempt is left, so only a worker that runs nothing else takes it"
+	}
 	if f.CrashesAlone > 0 {
 		says = fmt.Sprintf("it seems to end its workers: it was lost with them %s in a row, and nothing else ran beside it at the last %d; only a worker that runs nothing else takes it",
 			Count(int64(f.Crashes), "time"), f.CrashesAlone)

@@ -81,7 +81,8 @@ with stale as materialized (
         when sqlc.narg(owners)::text[] is not null then 'orphaned by worker restart'
         else left(format('lease expired: worker %s stopped responding', r.owner), 850)
       end || case when r.crashes >= least(2, r.max_attempts - r.attempts)
-        then format('; the job was alone in its worker when that was lost, %s in a row: it seems to be the cause', greatest(r.crashes - 1, 1)) else '' end as error
+        then format('; the job was alone in its worker when that was lost%s: it seems to be the cause',
+          case when r.crashes > 2 then format(', %s times in a row', r.crashes - 1) end) else '' end as error
     from (
       select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
         from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l

@@ -200,7 +200,7 @@ func (e Event) Patch(job *jobq.Job, now time.Time) (applied bool) {
 	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
 	switch e.State {
 	case jobq.StateRunning:
-		if begun {
+		if begun || job.StartedAt == nil { // nil: it was claimed ahead
 			job.StartedAt, job.FinishedAt = &now, nil
 		}
 		if e.Percent > 0 || e.Stage != "" {

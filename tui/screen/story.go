@@ -185,6 +185,8 @@ func (b *base) whyWaiting(job *jobq.Job) string {
 func (b *base) stateText(job *jobq.Job) string {
 	now, state, since := b.Paint.Now(), format.State(job), format.Since(job)
 	switch {
+	case job.State == jobq.StateRunning && job.StartedAt == nil:
+		return state + ", not begun"
 	case b.Paint.Absolute:
 		return state + " at " + b.Paint.Clock(since) + " UTC"
 	case since.After(now):
