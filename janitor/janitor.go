@@ -371,7 +371,7 @@ func (j *Janitor) watchTables(ctx context.Context, end context.CancelCauseFunc) 
 func (j *Janitor) beat(ctx context.Context) {
 	for {
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
-		if err := j.schema.Queries(j.pool()).JanitorBeat(callCtx, j.id); err != nil && ctx.Err() == nil {
+		if _, err := j.schema.Queries(j.pool()).JanitorBeat(callCtx, j.id); err != nil && ctx.Err() == nil {
 			j.log.Debug("janitor has not said that it lives", "error", err)
 		}
 		cancel()

@@ -101,7 +101,8 @@ grant execute on function jobq.parents, jobq.graph to jobq_worker, jobq_viewer, 
 grant execute on function jobq.run_key to jobq_worker; -- nobody else may make run tokens
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
 grant usage, update on sequence jobq.lease_day_seq to jobq_worker, jobq_admin;
-grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
+grant execute on function jobq.lease_id_next, jobq.timeline, jobq.generation_check to jobq_worker, jobq_admin;
+grant select on sequence jobq.timeline_seq to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
   jobq.backoff_delay, jobq.unreadable_set_apart, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_sweep, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,

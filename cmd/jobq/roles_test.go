@@ -120,6 +120,9 @@ func TestRoles(t *testing.T) {
 		{"delete from jobq.pending", "worker admin"},
 		{"insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select jobq.lease_id_next(), now(), now(), 'w', 'q', array[1]", "worker"},
 		{"select jobq.lease_id_next()", "worker admin"},
+		{"select jobq.generation_check()", "worker admin"},
+		{"select * from jobq.generation_turn for update", ""},
+		{"select setval('jobq.timeline_seq', 9), setval('jobq.system_seq', 9)", ""},
 		{"select jobq.lease_day(current_date)", "worker viewer admin"}, // lists of what ended lately
 		{"insert into jobq.run select r.* from jobq.run r", "worker admin"},
 		{"update jobq.run set state = 'completed'", "worker"},

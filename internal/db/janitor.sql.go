@@ -56,22 +56,27 @@ func (q *Queries) ChoresFind(ctx context.Context, names []string, silence pgtype
 	return i, err
 }
 
-const JanitorBeat = `-- name: JanitorBeat :exec
+const JanitorBeat = `-- name: JanitorBeat :one
 with told as (
   update jobq.janitor_seen j set seen_at = clock_timestamp(), janitor = $1
     where j.seen_at not between clock_timestamp() - interval '5 seconds' and clock_timestamp()
+), first as (
+  insert into jobq.janitor_seen (seen_at, janitor)
+    select clock_timestamp(), $1 where not exists (select from jobq.janitor_seen)
+    on conflict (one) do nothing
 )
-insert into jobq.janitor_seen (seen_at, janitor)
-  select clock_timestamp(), $1 where not exists (select from jobq.janitor_seen)
-  on conflict (one) do nothing
+select jobq.generation_check()::boolean as advanced
 `
 
 // JanitorBeat says that a janitor lives, for workers without one and for the doctor. All janitors share one
 // row, so that many of them write no more than one. For example, A writes at 0 s; B, at 2 s, changes
 // nothing; A writes again at 10 s. A time in the future, from before a jump of the clock, is replaced.
-func (q *Queries) JanitorBeat(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, JanitorBeat, id)
-	return err
+// It looks whether the server was promoted or restored: see generation_check.
+func (q *Queries) JanitorBeat(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, JanitorBeat, id)
+	var advanced bool
+	err := row.Scan(&advanced)
+	return advanced, err
 }
 
 const JanitorLock = `-- name: JanitorLock :one

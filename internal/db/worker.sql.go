@@ -85,6 +85,8 @@ with beat as (
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
+), checked as materialized (
+  select jobq.generation_check() as advanced
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
@@ -103,6 +105,7 @@ select n.name::text as queue,
     coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, $2::text[]) s), -1)::bigint as suspect_ms
   from unnest($4::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
+  where (select c.advanced is not null from checked c)
 `
 
 type WorkerBeatParams struct {
@@ -145,7 +148,7 @@ type WorkerBeatRow struct {
 // jobs. In each row are also for how long somebody still watches, and so wants digests
 // (watched_ms); whether an operator wants the worker to drain; and the lowest version
 // that works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a
-// suspect of the queue is due, -1 if there is none.
+// suspect of the queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
 		arg.Silence,

@@ -23,14 +23,17 @@ select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::i
 -- JanitorBeat says that a janitor lives, for workers without one and for the doctor. All janitors share one
 -- row, so that many of them write no more than one. For example, A writes at 0 s; B, at 2 s, changes
 -- nothing; A writes again at 10 s. A time in the future, from before a jump of the clock, is replaced.
--- name: JanitorBeat :exec
+-- It looks whether the server was promoted or restored: see generation_check.
+-- name: JanitorBeat :one
 with told as (
   update jobq.janitor_seen j set seen_at = clock_timestamp(), janitor = sqlc.arg(id)
     where j.seen_at not between clock_timestamp() - interval '5 seconds' and clock_timestamp()
+), first as (
+  insert into jobq.janitor_seen (seen_at, janitor)
+    select clock_timestamp(), sqlc.arg(id) where not exists (select from jobq.janitor_seen)
+    on conflict (one) do nothing
 )
-insert into jobq.janitor_seen (seen_at, janitor)
-  select clock_timestamp(), sqlc.arg(id) where not exists (select from jobq.janitor_seen)
-  on conflict (one) do nothing;
+select jobq.generation_check()::boolean as advanced;
 
 -- JanitorSeen says whether a janitor has said that it lives within the span.
 -- name: JanitorSeen :one

@@ -4,7 +4,7 @@
 -- jobs. In each row are also for how long somebody still watches, and so wants digests
 -- (watched_ms); whether an operator wants the worker to drain; and the lowest version
 -- that works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a
--- suspect of the queue is due, -1 if there is none.
+-- suspect of the queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -15,6 +15,8 @@ with beat as (
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
+), checked as materialized (
+  select jobq.generation_check() as advanced
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
@@ -32,7 +34,8 @@ select n.name::text as queue,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
     coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s), -1)::bigint as suspect_ms
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
-  left join jobq.queue q on q.name = n.name;
+  left join jobq.queue q on q.name = n.name
+  where (select c.advanced is not null from checked c);
 
 -- RunKey is the key of the codes in run tokens.
 -- name: RunKey :one
