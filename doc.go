@@ -12,7 +12,7 @@
 // or has used up its max_attempts. At most one unexpired lease exists per job
 // at any time, by the database's clock. A result is stored only from the
 // lease that is current. Effects outside the database can happen more than
-// once: make them idempotent, keyed by the job's id, or hand the lease token
+// once: make them idempotent, by the run's IdempotencyKey, or hand the lease token
 // to the outside system so that it can refuse the stale one.
 //
 // # States

@@ -75,6 +75,14 @@ func (r *Run) MaxAttempts() int { return int(r.row.MaxAttempts) }
 // that can refuse a smaller one than they have seen.
 func (r *Run) LeaseToken() int64 { return r.row.LeaseToken }
 
+// IdempotencyKey is the same in each run of the job, and no other job has it: the id and,
+// in microseconds, when the job was enqueued, such as 123-1764350000123456. Hand it to outside
+// systems, so that they do twice what two runs ask for only once. The id alone can be that of another job, which a
+// failover or a restore has lost.
+func (r *Run) IdempotencyKey() string {
+	return fmt.Sprintf("%d-%d", r.row.ID, r.row.CreatedAt.Time.UnixMicro())
+}
+
 // LastError is the error of the attempt before, if any: of a long one the beginning
 // and the end. Its first line is the summary.
 func (r *Run) LastError() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -116,6 +118,41 @@ func TestAttemptsRunOut(t *testing.T) {
 	require.Equal(t, "failure 3", job.LastError)
 	require.Equal(t, []sight{{1, ""}, {2, "failure 1"}, {3, "failure 2"}}, []sight{<-seen, <-seen, <-seen})
 	require.IsIncreasing(t, []int64{<-tokens, <-tokens, <-tokens})
+}
+
+// The idempotency key is the same in each run of a job, also after a requeue. The job of another time with the same id, such as
+// one that a failover has lost, has another.
+func TestIdempotencyKeyIsOfOneJob(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	keys := make(chan string, 10)
+	start(t, client, nil, func(_ context.Context, job *worker.Job[task]) error {
+		keys <- job.IdempotencyKey()
+		if job.Attempt() < 3 {
+			return worker.Retry(0, errors.New("again"))
+		}
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	awaitState(t, client, id, jobq.StateCompleted)
+	var inSQL string
+	require.NoError(t, client.Pool().QueryRow(ctx, "select id || '-' || (extract(epoch from created_at) * 1000000)::bigint from jobq.job where id = $1", id).Scan(&inSQL))
+	require.NoError(t, jobtest.Requeue(client, id))
+	awaitState(t, client, id, jobq.StateCompleted)
+	require.Len(t, keys, 4)
+	for range 4 {
+		require.Equal(t, inSQL, <-keys)
+	}
+	for _, sql := range []string{"delete from jobq.run where id = $1", "select setval('jobq.job_id_seq', $1, false)"} {
+		_, err := client.Pool().Exec(ctx, sql, id)
+		require.NoError(t, err)
+	}
+	require.Equal(t, id, enqueue(t, client, 1, nil))
+	awaitState(t, client, id, jobq.StateCompleted)
+	other := <-keys
+	require.NotEqual(t, inSQL, other)
+	require.True(t, strings.HasPrefix(other, strconv.FormatInt(id, 10)+"-"))
 }
 
 // Completing in the handler's own transaction stores both or neither.

@@ -86,6 +86,7 @@ func TestNewTestJob(t *testing.T) {
 			full.ID(), full.Queue(), full.PartitionKey(), full.Attempt(), full.MaxAttempts(), full.LeaseToken(), full.Crashes(), full.LastError(), full.ClearReason(),
 			full.Tags(), full.Metadata(), full.CreatedAt(),
 		})
+	require.Equal(t, "2-1767323045000000", full.IdempotencyKey())
 }
 
 // Numbers of a test job beyond what the database can hold are cut to it.

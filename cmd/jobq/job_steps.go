@@ -53,11 +53,11 @@ on or its worker died, the command is not run: what is stored is written.
 
 A command that fails stores nothing, and its exit code is passed on. Killed after its
 effect and before its output is stored, it runs again: make the effect idempotent, for
-instance by $JOBQ_JOB_ID.
+instance by $JOBQ_IDEMPOTENCY_KEY.
 
 Needs a kind with "steps: true", and a database: DATABASE_URL, for a login in the role
 jobq_runner. See docs/steps.md.`,
-		Example: `  order=$(jobq job step order -- curl -fsS -d @order.json "https://shop.example/orders?key=$JOBQ_JOB_ID")
+		Example: `  order=$(jobq job step order -- curl -fsS -d @order.json "https://shop.example/orders?key=$JOBQ_IDEMPOTENCY_KEY")
   jobq job step "resize $file" -- convert "$file" small.png`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {

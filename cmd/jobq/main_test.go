@@ -154,7 +154,8 @@ func TestSQLToProgramToShow(t *testing.T) {
 	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 	output := query[string](t, pool, "select output from jobq.attempt where job_id = $1", id)
 	token := query[int64](t, pool, "select lease_token from jobq.job where id = $1", id)
-	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_PARTITION_KEY=customer 17\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", fmt.Sprintf("JOBQ_LEASE_TOKEN=%d\n", token)} {
+	key := query[string](t, pool, "select id || '-' || (extract(epoch from created_at) * 1000000)::bigint from jobq.job where id = $1", id)
+	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_IDEMPOTENCY_KEY=" + key + "\n", "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_PARTITION_KEY=customer 17\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", fmt.Sprintf("JOBQ_LEASE_TOKEN=%d\n", token)} {
 		require.Contains(t, output, want)
 	}
 	require.NotContains(t, output, asCommand)

@@ -56,7 +56,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 		Use:   "worker",
 		Short: "Run jobs with programs",
 		Long: `Run jobs, each kind with a program of yours. The program gets the job's args as JSON
-on standard input and JOBQ_JOB_ID, JOBQ_KIND, JOBQ_QUEUE, JOBQ_ATTEMPT,
+on standard input and JOBQ_JOB_ID, JOBQ_IDEMPOTENCY_KEY, JOBQ_KIND, JOBQ_QUEUE, JOBQ_ATTEMPT,
 JOBQ_MAX_ATTEMPTS, JOBQ_LEASE_TOKEN and JOBQ_CHECKPOINT in its environment, which
 else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the job,
 75 tries it again later without using an attempt, 65 fails it for good; any other,

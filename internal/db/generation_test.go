@@ -43,9 +43,9 @@ func TestIDsGoOnAfterAPromotionOrARestore(t *testing.T) {
 		before string
 		notice func(q *queue)
 	}{
-		"promotion, a claim": {promoted, func(*queue) {}},
+		"promotion, a claim":  {promoted, func(*queue) {}},
 		"promotion, a worker": {promoted, (*queue).beat},
-		"restore, a worker": {restored, (*queue).beat},
+		"restore, a worker":   {restored, (*queue).beat},
 		"restore, a janitor": {restored, func(q *queue) {
 			for range 2 {
 				_, err := q.queries.JanitorBeat(ctx, "j")

@@ -37,8 +37,8 @@ const (
 type Command struct {
 	// Args is the program and its arguments: one at least. No shell is involved. In them,
 	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
-	// of its members, and ${job.id}, ${job.kind}, ${job.queue}, ${job.attempt} and
-	// ${job.lease_token} for these values of the job. If the job lacks one of them, it
+	// of its members, and ${job.id}, ${job.kind}, ${job.queue}, ${job.attempt},
+	// ${job.lease_token} and ${job.idempotency_key} for these values of the job. If the job lacks one of them, it
 	// fails for good. Required, except for HandleExec.
 	Args []string
 	// Dir is the working directory. Default: the worker's.
@@ -183,6 +183,7 @@ func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
 	}
 	return template.Expand(c.Args, args, map[string]any{
 		"id": run.ID(), "kind": run.Kind(), "queue": run.Queue(), "attempt": run.Attempt(), "lease_token": run.LeaseToken(),
+		"idempotency_key": run.IdempotencyKey(),
 	})
 }
 
@@ -197,16 +198,17 @@ func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string,
 		additions = make(map[string]string)
 	}
 	maps.Copy(additions, map[string]string{
-		"JOBQ_JOB_ID":        strconv.FormatInt(run.ID(), 10),
-		"JOBQ_KIND":          run.Kind(),
-		"JOBQ_QUEUE":         run.Queue(),
-		"JOBQ_PARTITION_KEY": run.PartitionKey(),
-		"JOBQ_ATTEMPT":       strconv.Itoa(run.Attempt()),
-		"JOBQ_MAX_ATTEMPTS":  strconv.Itoa(run.MaxAttempts()),
-		"JOBQ_LEASE_TOKEN":   strconv.FormatInt(run.LeaseToken(), 10),
-		"JOBQ_CHECKPOINT":    checkpoint,
-		"JOBQ_CLEAR_REASON":  run.ClearReason(),
-		"JOBQ_CONTROL_FD":    "3",
+		"JOBQ_JOB_ID":          strconv.FormatInt(run.ID(), 10),
+		"JOBQ_IDEMPOTENCY_KEY": run.IdempotencyKey(),
+		"JOBQ_KIND":            run.Kind(),
+		"JOBQ_QUEUE":           run.Queue(),
+		"JOBQ_PARTITION_KEY":   run.PartitionKey(),
+		"JOBQ_ATTEMPT":         strconv.Itoa(run.Attempt()),
+		"JOBQ_MAX_ATTEMPTS":    strconv.Itoa(run.MaxAttempts()),
+		"JOBQ_LEASE_TOKEN":     strconv.FormatInt(run.LeaseToken(), 10),
+		"JOBQ_CHECKPOINT":      checkpoint,
+		"JOBQ_CLEAR_REASON":    run.ClearReason(),
+		"JOBQ_CONTROL_FD":      "3",
 	})
 	if c.hasToken() {
 		additions["JOBQ_RUN_TOKEN"] = run.RunToken()

@@ -124,5 +124,5 @@ func (h *httpHandler) setHeader(request *http.Request, run worker.ExternalRun) {
 	request.Header.Set("Jobq-Lease-Token", strconv.FormatInt(run.LeaseToken(), 10))
 	request.Header.Set("Jobq-Attempt", strconv.Itoa(run.Attempt()))
 	// The same key for every run of the job: servers that know the header run it once.
-	request.Header["idempotency-key"] = []string{"jobq-" + strconv.FormatInt(run.ID(), 10)} //nolint:canonicalheader // see above
+	request.Header["idempotency-key"] = []string{run.IdempotencyKey()} //nolint:canonicalheader // see above
 }

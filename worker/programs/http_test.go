@@ -3,10 +3,12 @@ package programs_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,11 +64,13 @@ func TestHTTPAnswers(t *testing.T) {
 			ID         int64
 			Args       answer
 			LeaseToken json.Number `json:"lease_token"`
+			Key        string      `json:"idempotency_key"`
 		}
 		body, _ := io.ReadAll(r.Body)
 		err := json.Unmarshal(body, &job)
 		_, again := asked.LoadOrStore(job.ID, true)
-		if err != nil || again || r.Header.Get("Jobq-Lease-Token") != job.LeaseToken.String() || r.Header.Get("Authorization") != "Bearer secret" {
+		isNamed := strings.HasPrefix(job.Key, fmt.Sprintf("%d-1", job.ID)) && r.Header.Get("Idempotency-Key") == job.Key
+		if err != nil || again || !isNamed || r.Header.Get("Jobq-Lease-Token") != job.LeaseToken.String() || r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}

@@ -14,6 +14,7 @@ const protocolVersion = 1
 type jobMessage struct {
 	Version      int             `json:"jobq"`
 	ID           int64           `json:"id"`
+	Key          string          `json:"idempotency_key"`
 	Kind         string          `json:"kind"`
 	Queue        string          `json:"queue"`
 	PartitionKey string          `json:"partition_key,omitempty"`
@@ -36,7 +37,7 @@ func encodeJob(run worker.ExternalRun, args []byte, withToken bool) ([]byte, err
 		return nil, err
 	}
 	message := jobMessage{
-		Version: protocolVersion, ID: run.ID(), Kind: run.Kind(), Queue: run.Queue(), PartitionKey: run.PartitionKey(), Attempt: run.Attempt(), MaxAttempts: run.MaxAttempts(),
+		Version: protocolVersion, ID: run.ID(), Key: run.IdempotencyKey(), Kind: run.Kind(), Queue: run.Queue(), PartitionKey: run.PartitionKey(), Attempt: run.Attempt(), MaxAttempts: run.MaxAttempts(),
 		LeaseToken: run.LeaseToken(), TimeoutMs: run.Timeout().Milliseconds(), Args: args, Checkpoint: checkpoint,
 		Metadata: run.Metadata(), Tags: run.Tags(),
 	}
