@@ -73,6 +73,7 @@ func scenarios() []scenario {
 		{id: "F48", name: "days swept of what is kept for less long, all janitors killed", body: sweepAndKills, smoke: true, mutants: []string{sweepForgotten}, scale: 15 * time.Second},
 		{id: "F49", name: "jobs claimed ahead that have not begun, their worker killed", body: notBegun, smoke: true, mutants: []string{"begun-ignored"}, scale: 12 * time.Second},
 		{id: "F50", name: "a job that kills its worker each time, beside others", body: poisonBesideOthers, smoke: true, mutants: []string{"suspect-beside-others"}},
+		{id: "F51", name: "locks of strangers, workers killed", body: locksOfStrangers, smoke: true, mutants: []string{turnsAdvisory}, scale: 15 * time.Second},
 		{id: "F52", name: "a publication for all tables, workers killed", body: publishAll, smoke: true, mutants: []string{identityForgotten}, scale: 12 * time.Second},
 		{id: "F56", name: "children of programs that escape, shims and workers killed", body: escapes, smoke: true, mutants: []string{orphansLeft}, scale: 12 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},

@@ -234,6 +234,6 @@ func (l *lab) staleStep(workers []*process, config string) error {
 
 // unlockEvents has those who wait for an event, and those who emit it, not take turns.
 func (l *lab) unlockEvents() error {
-	_, err := l.pool.Exec(l.ctx, "create or replace function jobq.event_lock(name text, alone boolean) returns boolean language sql as 'select true'")
+	_, err := l.pool.Exec(l.ctx, "create or replace function jobq.event_lock(name text, alone boolean, own_limit text default '') returns boolean language sql as 'select true'")
 	return err
 }

@@ -117,6 +117,38 @@ func TestWaitMeetsEmit(t *testing.T) {
 	}
 }
 
+// A stranger keeps the lock of an event for ever. What has been emitted is seen all the same, a wait comes to its end, and
+// nobody waits for the lock for longer than its lock_timeout says.
+func TestEventWhoseLockIsTaken(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := newStepper(t)
+	stranger, err := pgx.Connect(ctx, s.pool.Config().ConnString())
+	require.NoError(t, err)
+	defer func() { _ = stranger.Close(ctx) }()
+	_, err = stranger.Exec(ctx, "select pg_advisory_lock(jobq.event_place(n)) from unnest('{paid, never}'::text[]) n")
+	require.NoError(t, err)
+
+	require.False(t, s.wait("paid", nil).Done)
+	s.next()
+	require.True(t, s.emit("paid", "7"))
+	require.Equal(t, db.StepWaitRow{Done: true, Result: json.RawMessage("7")}, s.wait("paid", nil))
+	require.False(t, s.wait("never", "1 hour").Done)
+	require.Equal(t, 1, s.number("select count(*) from jobq.pending where run_at < now() + interval '1 minute'"), "it looks again soon")
+	s.exec("update jobq.step set wake_at = now()")
+	s.next()
+	require.Equal(t, db.StepWaitRow{Done: true, TimedOut: true}, s.wait("never", "1 hour"))
+
+	var took time.Duration
+	require.NoError(t, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "set local lock_timeout = '1ms'")
+		require.NoError(t, err)
+		return tx.QueryRow(ctx, `select max(b.at) - min(b.at) from generate_series(1, 41) i,
+			lateral (select jobq.event_lock('paid', i > 0) as taken) l, lateral (select l.taken, clock_timestamp() as at) b`).Scan(&took)
+	}))
+	require.Less(t, took, 20*time.Second, "40 waits, none of them for 500 ms")
+}
+
 // The first event of a name counts, however many emit it at once.
 func TestFirstEventCounts(t *testing.T) {
 	t.Parallel()

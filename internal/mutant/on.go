@@ -58,6 +58,8 @@ const (
 	sweepForgotten = "sweep-place-in-memory"
 	// The tables without a key have no replica identity, likewise.
 	identityForgotten = "no-replica-identity"
+	// Claims take turns by advisory locks, which any login can take, likewise.
+	turnsAdvisory = "turns-as-advisory-locks"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 	// A worker leaves what a program has left whose supervisor was killed.
@@ -133,6 +135,7 @@ var changes = map[string][]change{
 	newParentOnce:        nil,
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
+	turnsAdvisory:        nil,
 	sweepForgotten:       nil,
 	orphansLeft:          nil,
 	suspectBeside: {

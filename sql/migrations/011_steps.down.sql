@@ -11,7 +11,7 @@ drop function jobq.advisory_holder(bigint);
 drop function jobq.event_look_again(bigint);
 drop function jobq.event_wake(text, bigint, integer);
 drop function jobq.step_wait(bigint, text, text, interval);
-drop function jobq.event_lock(text, boolean);
+drop function jobq.event_lock(text, boolean, text);
 drop function jobq.event_place(text);
 drop function jobq.step_sleep(bigint, text, text, interval);
 drop function jobq.run_suspend(bigint, text, interval, boolean);

@@ -237,11 +237,15 @@ end $$;
 
 -- event_lock takes the lock, shared or alone, and says whether it was to be had. Any login can take such a lock, and
 -- keep it. So nobody waits for it for long, and both sides are right without it: who waits for the event looks again
--- soon (step_wait), and the janitor looks for those who began to wait at the same time (event_wake_rest).
-create function jobq.event_lock(name text, alone boolean) returns boolean
+-- soon (step_wait), and the janitor looks for those who began to wait at the same time (event_wake_rest). It waits for
+-- half a second, or for the caller's lock_timeout if that is shorter.
+create function jobq.event_lock(name text, alone boolean, own_limit text default current_setting('lock_timeout')) returns boolean
   language plpgsql set lock_timeout = '500ms'
   as $$
 begin
+  if own_limit::interval between interval '1 ms' and interval '500 ms' then
+    perform set_config('lock_timeout', own_limit, true);
+  end if;
   if alone then
     perform pg_advisory_xact_lock(jobq.event_place(name));
   else
@@ -268,18 +272,17 @@ begin
   perform jobq.delay_require('timeout', timeout);
   used := jobq.step_use(job_id, token, name, 'event', coalesce(timeout, interval '10 years'));
   if used.finished_at is null then
+    -- Without the lock, an event that has been committed is seen as well. One that is committed now may be missed.
     locked := jobq.event_lock(name, false);
-    if locked then
-      select e.payload into result from jobq.emitted e where e.name = step_wait.name;
-      remaining := used.wake_at - clock_timestamp();
-      if result is not null or remaining <= interval '0' then
-        perform jobq.step_finish(job_id, name, result, result is null);
-        done := true;
-        timed_out := result is null;
-        return;
-      end if;
-    else -- somebody is about to emit it: look again soon, and ever more rarely
-      remaining := least(greatest((clock_timestamp() - used.started_at) / 2, interval '1 s'), interval '30 s');
+    select e.payload into result from jobq.emitted e where e.name = step_wait.name;
+    remaining := used.wake_at - clock_timestamp();
+    if result is not null or remaining <= interval '0' then
+      perform jobq.step_finish(job_id, name, result, result is null);
+      done := true;
+      timed_out := result is null;
+      return;
+    elsif not locked then -- look again soon, and ever more rarely
+      remaining := least(remaining, greatest((clock_timestamp() - used.started_at) / 2, interval '1 s'), interval '30 s');
     end if;
     perform jobq.run_suspend(job_id, token, remaining);
   end if;
