@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,6 +91,18 @@ func TestNothingCountsThatDidNotBegin(t *testing.T) {
 			return startLedgerWorker(t, url, "--run-stream", fmt.Sprintf(
 				`task=sh -c 'while read -r job; do id=${job#*\"id\":}; id=${id%%%%,*}; echo $id >> %s; echo "{\"id\": $id, \"done\": true}"; done'`, ledger))
 		}},
+		"two kept processes of two queues": {3000, func(t *testing.T, url, ledger string) *process {
+			t.Helper()
+			config := filepath.Join(t.TempDir(), "jobq.yaml")
+			require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
+queues: {default: 4, other: 4}
+kinds:
+  task:
+    stream: [sh, -c, 'while read -r job; do id=${job#*\"id\":}; id=${id%%%%,*}; echo $id >> %s; echo "{\"id\": $id, \"done\": true}"; done']
+    processes: %d
+`, ledger, ledgerSlots/2)), 0o600))
+			return startProcess(t, "worker", "--database-url", url, "--config", config, "--reconcile", "off", "--janitor", "off")
+		}},
 		"HTTP": {3000, func(t *testing.T, url, ledger string) *process {
 			t.Helper()
 			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -123,7 +136,8 @@ func checkLedger(t *testing.T, jobs int, start func(t *testing.T, url, ledger st
 	url, ctx := pgtest.URL(t), context.Background()
 	pool := pgtest.Connect(t, url)
 	ledger := t.TempDir() + "/ledger"
-	_, err := pool.Exec(ctx, "select jobq.enqueue('task', max_attempts => case when i % 3 = 0 then 25 else 1 end) from generate_series(1, $1::integer) i", jobs)
+	_, err := pool.Exec(ctx, "select jobq.enqueue('task', queue => case when $2 and i % 2 = 0 then 'other' else 'default' end, max_attempts => case when i % 3 = 0 then 25 else 1 end)\n"+
+		"from generate_series(1, $1::integer) i", jobs, strings.Contains(t.Name(), "two_queues"))
 	require.NoError(t, err)
 	schema, err := db.NewSchema("")
 	require.NoError(t, err)

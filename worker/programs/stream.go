@@ -35,7 +35,8 @@ type Stream struct {
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
 	// kept. The kind then has so many slots of its own in each queue, unless its options give
-	// it fewer: a job that would wait for a process is not claimed. Default 0: as many as there
+	// it fewer: a job that would wait for a process is not claimed. In a worker of several queues it may wait
+	// for a process that has a job of another queue, and counts as begun meanwhile. Default 0: as many as there
 	// are jobs at a time, which slots limit. Not negative, and at most 10,000.
 	Processes int
 }
