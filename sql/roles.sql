@@ -72,7 +72,7 @@ grant execute on function jobq.line_heads, jobq.key_held to jobq_worker; -- it l
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.json_problem, jobq.json_problem_large, jobq.json_require to jobq_worker; -- a CHECK of run calls them
-grant execute on function jobq.wake, jobq.worker_is_waiting to jobq_worker, jobq_admin;
+grant execute on function jobq.notify, jobq.notifications_full, jobq.wake, jobq.worker_is_waiting to jobq_worker, jobq_admin;
 grant execute on function jobq.wait_announce to jobq_worker;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It

@@ -56,18 +56,18 @@ type Worker struct {
 	// agedLookEvery and beatEvery are the constants of these names; tests change them.
 	agedLookEvery, beatEvery time.Duration
 
-	janitor       attendant
-	beatSoon      chan struct{} // makes the next heartbeat come at once: what it reads may have changed
-	spreader      *waking.Spreader
-	counts        counts
-	halt          halt
-	hurry         chan struct{} // closed by DrainNow: a drain must not wait
-	hurried       sync.Once
-	started       atomic.Bool
-	away          atomic.Bool // the last call to the database has failed
-	claiming      atomic.Bool // Run has found the database, and has not returned
-	draining      atomic.Bool
-	present       atomic.Bool // the presence lock is held, by a session that hears notifications
+	janitor  attendant
+	beatSoon chan struct{} // makes the next heartbeat come at once: what it reads may have changed
+	spreader *waking.Spreader
+	counts   counts
+	halt     halt
+	hurry    chan struct{} // closed by DrainNow: a drain must not wait
+	hurried  sync.Once
+	started  atomic.Bool
+	away     atomic.Bool // the last call to the database has failed
+	claiming atomic.Bool // Run has found the database, and has not returned
+	draining atomic.Bool
+	present  atomic.Bool // the presence lock is held, by a session that hears notifications
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
 	// pooler, or as the listener has found out.
 	unnotified atomic.Bool

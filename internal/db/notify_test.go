@@ -2,6 +2,8 @@ package db_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,4 +287,38 @@ func TestNewKeyThatIsLeftIsNotified(t *testing.T) {
 	hear := q.listener(db.TopicWork)
 	require.Equal(t, []string{"work default"}, hear(func() { require.Len(t, q.exchange(keyed("w", 2)).Keyed, 2) }))
 	require.Empty(t, hear(func() { require.Len(t, q.exchange(keyed("w", 10)).Keyed, 3) }))
+}
+
+// While the server's queue of notifications is almost full, nothing notifies, and so nothing fails for it: not an insert
+// while a worker waits, not a wish to cancel.
+func TestNothingNotifiesIntoAFullQueue(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	hear := q.listener(db.TopicWork, db.TopicHead, db.TopicDue, db.TopicCancel)
+	_, err := q.queries.WaitAnnounce(ctx, "default", 3600)
+	require.NoError(t, err)
+	all := func() {
+		q.exec("select jobq.enqueue('k')")
+		q.exec("select jobq.enqueue('k', run_at => now() + interval '1 hour')")
+		q.exec("select jobq.cancel($1)", q.claim("w", 1)[0].ID)
+	}
+	require.Len(t, hear(all), 3)
+	q.exec("create or replace function jobq.notifications_full() returns boolean language sql return true")
+	require.Empty(t, hear(all))
+}
+
+// What would notify by itself would fail when the queue of notifications is full.
+func TestAllNotifyByOneFunction(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../sql/*/*.sql")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	found := 0
+	for _, file := range files {
+		content, err := os.ReadFile(file) // #nosec G304 -- our own
+		require.NoError(t, err)
+		found += strings.Count(string(content), "pg_notify(")
+	}
+	require.Equal(t, 1, found, "jobq.notify alone calls pg_notify")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const TakenSend = `-- name: TakenSend :exec
-select pg_notify(jobq.channel('taken'), $1::text)
+select jobq.notify('taken', $1::text)
 `
 
 // TakenSend tells the other workers that one has claimed after a notification of new jobs and left

@@ -86,8 +86,8 @@ func checkConnections(ctx context.Context, p *patient) (findings []Finding, err 
 	return findings, err
 }
 
-// notifyQueueCritical is the share of the queue of notifications from which on
-// transactions that notify will fail soon.
+// notifyQueueCritical is the share of the queue of notifications from which on jobq
+// will soon send none (jobq.notifications_full).
 const notifyQueueCritical = 0.75
 
 func checkNotifyQueue(ctx context.Context, p *patient) ([]Finding, error) {
@@ -103,7 +103,7 @@ func checkNotifyQueue(ctx context.Context, p *patient) ([]Finding, error) {
 		severity = Critical
 	}
 	return []Finding{{
-		Severity: severity, Problem: fmt.Sprintf("the server's queue of notifications is %.3g%% full; when it is full, every enqueue fails", share*100),
+		Severity: severity, Problem: fmt.Sprintf("the server's queue of notifications is %.3g%% full; at 90%% jobq stops notifying, so that workers find jobs by polling; at 100%% what others notify fails", share*100),
 		Advice: "end the session that has executed LISTEN and then stayed in a transaction: the server's log names it, and so does pg_stat_activity where state is 'idle in transaction'",
 	}}, nil
 }

@@ -29,4 +29,6 @@ drop function jobq.turn_forget(text);
 drop function jobq.turn_share(text, integer);
 drop function jobq.turn_take(text, integer);
 drop function jobq.turn_wait(text, integer, integer);
+drop function jobq.notify(text, text);
+drop function jobq.notifications_full();
 drop function jobq.channel(text);

@@ -20,6 +20,18 @@ create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   return 'jobq_' || topic || '_' || left(md5('jobq.'), 16);
 
+-- notifications_full says whether the server's queue of notifications is almost full. When it is full, each transaction that
+-- notifies fails. Any login can fill it, by a session that listens and does not end its transaction.
+create function jobq.notifications_full() returns boolean
+  language sql
+  return pg_notification_queue_usage() > 0.9;
+
+-- notify sends a notification, unless their queue is almost full: a job is worth more than a notification of it, and whoever
+-- listens looks for work by itself after a while. It costs 0.2 µs with 10 sessions that listen, and 1 µs with 200.
+create function jobq.notify(topic text, payload text) returns void
+  language sql
+  return case when not jobq.notifications_full() then pg_notify(jobq.channel(topic), payload) end;
+
 -- turn_take takes a turn until the transaction ends, and says whether it was to be had. It waits for each of its rows for
 -- wait_ms at most. Who waits first is first: other sessions cannot overtake.
 create function jobq.turn_take(of_turn text, wait_ms integer) returns boolean
@@ -113,7 +125,7 @@ end $$;
 -- nothing, says so to the others (worker/internal/waking).
 create function jobq.wake(topic text, queue text) returns void
   language sql
-  return pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue);
+  return jobq.notify(topic, pg_current_xact_id()::text || ' ' || queue);
 
 -- waiting_group is the sequence that says until when a worker waits for jobs of a queue, and perhaps of others of its group.
 create function jobq.waiting_group(of_queue text) returns regclass
@@ -342,7 +354,7 @@ create function jobq.lane_come(of_queue text, keys text[]) returns void
 begin
   insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
   if jobq.worker_is_waiting(of_queue) and not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
-    perform pg_notify(jobq.channel('settings'), of_queue);
+    perform jobq.notify('settings', of_queue);
   end if;
 end $$;
 
@@ -357,7 +369,7 @@ declare
 begin
   select min(i.run_at) into due from inserted i where i.position is null and i.waits is null;
   if due is not null then
-    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+    perform jobq.notify('due', extract(epoch from due)::text);
   end if;
   perform jobq.lane_come(k.queue, k.keys)
     from (
@@ -411,6 +423,6 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.channel, jobq.turn_take, jobq.turn_share, jobq.turn_wait, jobq.turn_forget, jobq.turn_holder, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_try, jobq.unique_key_wait, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
+  jobq.channel, jobq.notifications_full, jobq.notify, jobq.turn_take, jobq.turn_share, jobq.turn_wait, jobq.turn_forget, jobq.turn_holder, jobq.wake, jobq.waiting_group, jobq.worker_is_waiting, jobq.wait_announce, jobq.unique_key_try, jobq.unique_key_wait, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop,
   jobq.pending_json_require, jobq.pending_before_insert, jobq.pending_before_update, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -973,7 +973,7 @@ begin
       set cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())
       where r.id = cancel.job_id and (select e.ended_at is null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e);
     if found then
-      perform pg_notify(jobq.channel('cancel'), cancel.job_id::text);
+      perform jobq.notify('cancel', cancel.job_id::text);
       return 'running';
     end if;
     select coalesce(r.state, 'completed') into ended
@@ -2010,7 +2010,7 @@ begin
       values (of_queue, coalesce((select o.number from old o), 0) + 1, step, ready_at);
   end if;
   if c.running < q.max_running and c.running - c.jobs + ended >= q.max_running then
-    perform pg_notify(jobq.channel('room'), of_queue);
+    perform jobq.notify('room', of_queue);
   end if;
 end $$;
 

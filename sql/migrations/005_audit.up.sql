@@ -274,7 +274,7 @@ begin
   if old.waits then
     null; -- nobody looks for it yet
   elsif place is null then
-    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+    perform jobq.notify('due', extract(epoch from due)::text);
   elsif place is distinct from old.position then
     perform jobq.wake('work', wanted ->> 'queue');
   else -- while the row was locked, whoever looked passed it by
@@ -515,7 +515,7 @@ begin
   update jobq.worker w set drain_requested_at = clock_timestamp()
     where w.id = act_drain.worker and w.drain_requested_at is null and not w.draining;
   if found then
-    perform pg_notify(jobq.channel('drain'), act_drain.worker);
+    perform jobq.notify('drain', act_drain.worker);
     return jobq.audit_begin(act_drain.actor, 'drain', act_drain.worker, null);
   end if;
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
@@ -969,7 +969,7 @@ begin
       is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.key_separator, wanted.rate_jobs, wanted.rate_period,
         wanted.rate_burst, wanted.key_rate_jobs, wanted.key_rate_period, wanted.key_rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
-    perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
+    perform jobq.notify('settings', act_queue_set.queue);
   end if;
   begun := jobq.audit_begin(act_queue_set.actor, 'settings', act_queue_set.queue, act_queue_set.note, new);
   update jobq.audit a set replaced = old where a.id = begun;
@@ -1210,7 +1210,7 @@ begin
       if entry.state_before = 'waiting' then
         perform jobq.look_soon(array[entry.job_id]);
       else
-        perform pg_notify(jobq.channel('due'), extract(epoch from (row ->> 'run_at')::timestamptz)::text);
+        perform jobq.notify('due', extract(epoch from (row ->> 'run_at')::timestamptz)::text);
         perform jobq.event_look_again(entry.job_id);
       end if;
       return null;

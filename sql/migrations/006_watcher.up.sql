@@ -30,7 +30,7 @@ begin
   delete from jobq.digest d
     where d.id = any(array(select x.id from jobq.digest x where x.id = any(tell.forget) for update skip locked));
   insert into jobq.digest (digest) values (tell.digest) returning id into told;
-  perform pg_notify(jobq.channel('event'), told::text);
+  perform jobq.notify('event', told::text);
   return told;
 end $$;
 
@@ -59,7 +59,7 @@ begin
     values (watch.id, clock_timestamp() + least(greatest(watch.lease, interval '0'), interval '1 min'))
     on conflict on constraint watcher_pkey do update set expires_at = excluded.expires_at;
   if is_new then
-    perform pg_notify(jobq.channel('watch'), '');
+    perform jobq.notify('watch', '');
   end if;
 end $$;
 

@@ -189,7 +189,7 @@ declare
   begun bigint := jobq.audit_begin(actor, action, name, note, change);
 begin
   update jobq.audit a set replaced = schedule_record.replaced where a.id = begun;
-  perform pg_notify(jobq.channel('schedule'), '');
+  perform jobq.notify('schedule', '');
   return begun;
 end $$;
 

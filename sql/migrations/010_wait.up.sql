@@ -142,7 +142,7 @@ begin
       ) w
       group by w.part
   loop
-    perform pg_notify(jobq.channel('ended'), payload);
+    perform jobq.notify('ended', payload);
   end loop;
 end $$;
 

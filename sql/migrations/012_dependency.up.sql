@@ -56,7 +56,7 @@ create function jobq.look_soon(jobs bigint[], is_new boolean default false, ende
 begin
   if cardinality(jobs) > 0 then
     insert into jobq.dependency_look (job_id, is_new, ended) select j.id, look_soon.is_new, look_soon.ended from unnest(jobs) as j(id);
-    perform pg_notify(jobq.channel('due'), extract(epoch from date_trunc('second', clock_timestamp()))::text);
+    perform jobq.notify('due', extract(epoch from date_trunc('second', clock_timestamp()))::text);
   end if;
 end $$;
 
@@ -242,7 +242,7 @@ begin
   )
   select min(f.run_at) filter (where f.position is null) into due from freed f where (select count(*) from woken) >= 0;
   if due is not null then
-    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+    perform jobq.notify('due', extract(epoch from due)::text);
   end if;
 end $$;
 

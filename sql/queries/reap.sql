@@ -194,7 +194,7 @@ with stale as materialized (
   select jobq.lane_hints_add(k.queue, k.keys, true) from keys k
 ), suspected as (
   -- Workers are to learn of suspects: those that are alone may run them.
-  select pg_notify(jobq.channel('settings'), s.queue)
+  select jobq.notify('settings', s.queue)
     from (select distinct h.queue from held h where h.suspect and h.state = 'scheduled') s
 ), woken as (
   -- A job that is back at its old place may be before the places where claims begin.

@@ -6,7 +6,7 @@ select jobq.wait_announce(sqlc.arg(queue)::text, sqlc.arg(seconds)::bigint)::boo
 -- TakenSend tells the other workers that one has claimed after a notification of new jobs and left
 -- none (worker/internal/waking).
 -- name: TakenSend :exec
-select pg_notify(jobq.channel('taken'), sqlc.arg(outcome)::text);
+select jobq.notify('taken', sqlc.arg(outcome)::text);
 
 -- TransactionMark is a transaction of its own, which takes an id and ends. A snapshot lists only
 -- transactions that are older than the youngest one that has ended: after this, it lists all open
