@@ -176,6 +176,7 @@ comment on column jobq.kind.paused_at is 'Since when no job of it is claimed; nu
 comment on column jobq.kind.paused_by is 'Who paused it; jobq: a quarantine.';
 comment on column jobq.kind.pause_reason is 'And why.';
 
+comment on table jobq.generation_turn is 'The row that a session locks to advance the sequences after a failover or a restore.';
 comment on table jobq.turn is 'Rows that sessions lock to take turns.';
 comment on column jobq.turn.name is 'Whose turn: queue and its name, announce, or schedules.';
 comment on column jobq.turn.part is '0, or the number of a part for a claim that shares the turn.';
