@@ -28,11 +28,12 @@ type task struct {
 	order
 	folder     string
 	job, token int64
+	idem       string
 	again      bool // it has had an attempt before
 }
 
 func (t task) note(what string) error {
-	return check.Append(t.folder, check.Effects, check.Entry{Mono: monotonic(), PID: os.Getpid(), What: what, Key: t.Key, Job: t.job, Token: t.token})
+	return check.Append(t.folder, check.Effects, check.Entry{Mono: monotonic(), PID: os.Getpid(), What: what, Key: t.Key, Job: t.job, Token: t.token, Idem: t.idem})
 }
 
 // work writes down that it lives, in a file outside of the database, for as long
@@ -75,7 +76,7 @@ func readTask(folder string) (*task, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	t.again = attempt > 1
+	t.again, t.idem = attempt > 1, os.Getenv("JOBQ_IDEMPOTENCY_KEY")
 	return t, nil
 }
 
@@ -122,10 +123,11 @@ func runFlow(folder string) error {
 	jobs := json.NewDecoder(os.Stdin)
 	for {
 		var message struct {
-			ID         int64 `json:"id"`
-			Attempt    int   `json:"attempt"`
-			LeaseToken int64 `json:"lease_token"`
-			Args       order `json:"args"`
+			ID         int64  `json:"id"`
+			Key        string `json:"idempotency_key"`
+			Attempt    int    `json:"attempt"`
+			LeaseToken int64  `json:"lease_token"`
+			Args       order  `json:"args"`
 		}
 		switch err := jobs.Decode(&message); {
 		case errors.Is(err, io.EOF):
@@ -133,7 +135,7 @@ func runFlow(folder string) error {
 		case err != nil:
 			return err
 		}
-		t := task{order: message.Args, folder: folder, job: message.ID, token: message.LeaseToken, again: message.Attempt > 1}
+		t := task{order: message.Args, folder: folder, job: message.ID, token: message.LeaseToken, idem: message.Key, again: message.Attempt > 1}
 		if err := errors.Join(t.work(os.Stdout), t.note("end")); err != nil {
 			return err
 		}

@@ -17,17 +17,10 @@ import (
 func promote(synchronous bool) func(*lab) error {
 	return func(l *lab) error {
 		primary := l.own
-		standby, err := l.copyOf(l.ctx, primary, filepath.Join(l.folder, "standby"), "hot_standby=on")
+		standby, err := l.standby()
 		if err != nil {
 			return err
 		}
-		if err := standby.start(l.ctx); err != nil {
-			return err
-		}
-		l.atEnd = append(l.atEnd, func() error {
-			standby.end(syscall.SIGINT)
-			return nil
-		})
 		if synchronous {
 			if _, err := l.pool.Exec(l.ctx, "alter system set synchronous_standby_names = '*'"); err != nil {
 				return err
@@ -85,6 +78,19 @@ func promote(synchronous bool) func(*lab) error {
 		}
 		return l.drain()
 	}
+}
+
+// standby starts a streaming standby of the run's server.
+func (l *lab) standby() (*server, error) {
+	standby, err := l.copyOf(l.ctx, l.own, filepath.Join(l.folder, "standby"), "hot_standby=on")
+	if err != nil {
+		return nil, err
+	}
+	l.atEnd = append(l.atEnd, func() error {
+		standby.end(syscall.SIGINT)
+		return nil
+	})
+	return standby, standby.start(l.ctx)
 }
 
 // moveTo leads everybody to another server, as a changed name would.

@@ -21,6 +21,7 @@ type Entry struct {
 	Key   string        `json:"key,omitempty"`
 	Job   int64         `json:"job,omitempty"`
 	Token int64         `json:"token,omitempty"`
+	Idem  string        `json:"idem,omitempty"` // the idempotency key
 }
 
 // Ledgers of a run.

@@ -56,6 +56,8 @@ const (
 	suspectBeside = "suspect-beside-others"
 	// A janitor keeps its place in a day in its memory, likewise.
 	sweepForgotten = "sweep-place-in-memory"
+	// Ids of jobs and tokens go on where a promoted standby was, likewise.
+	idsRepeat = "ids-repeat"
 	// The tables without a key have no replica identity, likewise.
 	identityForgotten = "no-replica-identity"
 	// Claims take turns by advisory locks, which any login can take, likewise.
@@ -150,6 +152,7 @@ var changes = map[string][]change{
 	promoteUnbounded:  {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
 	identityForgotten: nil,
+	idsRepeat:         nil,
 	prefixHost: {{
 		"LeaseReap", "else l.owner = any($1::text[])",
 		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
