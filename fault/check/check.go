@@ -51,6 +51,8 @@ type Run struct {
 	MayLose bool
 	// ClockSteps says that the server's clock was set: no time is judged by it.
 	ClockSteps bool
+	// StatsGo says that the clock stood so far back that statistics of that time are deleted when it is right.
+	StatsGo bool
 	// Requeues says that an operator requeues finished jobs.
 	Requeues bool
 	// Late are server processes, by pid, that carry nothing that was sent after a

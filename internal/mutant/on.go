@@ -58,6 +58,9 @@ const (
 	sweepForgotten = "sweep-place-in-memory"
 	// Ids of jobs and tokens go on where a promoted standby was, likewise.
 	idsRepeat = "ids-repeat"
+	// Ids of leases are the clock's, also before 2026; and a rate is used up until a time that no claim can have left. Likewise.
+	leasesByClock = "lease-ids-by-the-clock"
+	rateAheadKept = "rate-ahead-kept"
 	// The tables without a key have no replica identity, likewise.
 	identityForgotten = "no-replica-identity"
 	// Claims take turns by advisory locks, which any login can take, likewise.
@@ -153,6 +156,8 @@ var changes = map[string][]change{
 	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
 	identityForgotten: nil,
 	idsRepeat:         nil,
+	leasesByClock:     nil,
+	rateAheadKept:     nil,
 	prefixHost: {{
 		"LeaseReap", "else l.owner = any($1::text[])",
 		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
