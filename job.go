@@ -1,8 +1,10 @@
 package jobq
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,20 +56,38 @@ type Progress struct {
 // Get returns a job, or ErrNotFound. A client with a Codec decodes the args, the checkpoint and
 // the result. If one of them cannot be decoded, Get returns ErrUnreadable together with the job,
 // which has that value as it is stored. Without a Codec, all are as they are stored: see
-// EncryptedWith.
+// EncryptedWith. A value that is too long or too deep to be read, which only the owner of the tables can put
+// there, is {"jobq:unreadable": "the reason"}, and comes with ErrUnreadable too.
 func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
 	row, err := c.queries.JobGet(ctx, id)
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, fmt.Sprintf("get job %d", id), err)
 	}
 	job := jobFromRow(row)
-	if c.codec == nil {
-		return job, nil
+	err = job.unshown()
+	if c.codec != nil {
+		err = errors.Join(err, job.Decode(ctx, c.codec))
 	}
-	if err := job.Decode(ctx, c.codec); err != nil {
+	if err != nil {
 		return job, fmt.Errorf("get job %d: %w", id, err)
 	}
 	return job, nil
+}
+
+// unshown is ErrUnreadable if the database gave a reason in place of a value: see the SQL function json_shown.
+func (j *Job) unshown() (problems error) {
+	for _, value := range []struct {
+		name string
+		json json.RawMessage
+	}{{"args", j.Args}, {"metadata", j.Metadata}, {"checkpoint", j.Checkpoint}, {"result", j.Result}} {
+		var shown struct {
+			Problem string `json:"jobq:unreadable"`
+		}
+		if bytes.HasPrefix(value.json, []byte(`{"jobq:unreadable": `)) && json.Unmarshal(value.json, &shown) == nil {
+			problems = errors.Join(problems, fmt.Errorf("%s %w: %s", value.name, ErrUnreadable, shown.Problem))
+		}
+	}
+	return problems
 }
 
 // Cancel cancels a job that does not run, and asks the worker of a running one to stop it.
@@ -90,7 +110,7 @@ func jobFromRow(row db.JobGetRow) *Job {
 	job := &Job{
 		ID: row.ID, State: State(row.State), Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Args: row.Args,
 		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
-		RunAt: row.RunAt.Time.UTC(), CreatedAt: row.CreatedAt.Time.UTC(), StartedAt: db.UTC(row.StartedAt), FinishedAt: db.UTC(row.FinishedAt),
+		RunAt: db.Moment(row.RunAt), CreatedAt: db.Moment(row.CreatedAt), StartedAt: db.UTC(row.StartedAt), FinishedAt: db.UTC(row.FinishedAt),
 		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: db.Text(row.UniqueKey), PartitionKey: row.PartitionKey, Tags: row.Tags,
 		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: db.Text(row.LastError), ClearReason: db.Text(row.ClearReason),
 		LeaseToken: row.LeaseToken, LeaseOwner: db.Text(row.LeaseOwner), LeaseExpiresAt: db.UTC(row.LeaseExpiresAt),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/await"
 	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -138,7 +139,7 @@ func (c *Client) wait(ctx context.Context, id int64, isNew bool) (Ended, error) 
 		return Ended{ID: id}, fmt.Errorf("%s: %w", operation,
 			dberror.NotFound("the job is gone: it was deleted, or its retention has ended, or the transaction that enqueued it is not committed"))
 	}
-	ended := Ended{ID: id, State: State(row.State), Result: row.Result, Error: row.Error, FinishedAt: row.EndedAt.Time.UTC()}
+	ended := Ended{ID: id, State: State(row.State), Result: row.Result, Error: row.Error, FinishedAt: db.Moment(row.EndedAt)}
 	result, err := coding.Decode(ctx, c.codec, coding.ValueOf(FieldResult, row.Kind, id), row.Result)
 	switch {
 	case err == nil:

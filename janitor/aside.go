@@ -2,8 +2,11 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/monitor"
@@ -33,6 +36,7 @@ const (
 //	903              is reaped
 type aside struct {
 	leases, jobs map[int64]rest
+	due          map[int64]rest // scheduled jobs that cannot be promoted, which are told of once in this time
 }
 
 // rest is how long something is set aside.
@@ -196,6 +200,57 @@ func without(all, some []int64) []int64 {
 		}
 	}
 	return rest
+}
+
+// promoteAround promotes after a promotion has failed because of a row: fewer at once, until a single job fails. It
+// goes on after that one, which is then as one that another session has locked: later looks find it, and try it again.
+func (p *passes) promoteAround(ctx context.Context) (db.Promoted, error) {
+	all, size := db.Promoted{Last: p.due.after}, int32(promoteBatch)
+	for range triesMax {
+		var promoted db.Promoted
+		ran, err := p.try(ctx, func(ctx context.Context, on session) (err error) {
+			promoted, err = p.janitor.schema.Promote(ctx, on, all.Last, size)
+			return err
+		})
+		switch {
+		case db.IsRowFault(err) && size > 1:
+			size /= 2
+		case db.IsRowFault(err):
+			if all.Last, err = p.passBy(ctx, all.Last, err); err != nil {
+				return all, err
+			}
+		case err != nil || !ran || promoted.Due == 0:
+			return all, err
+		default:
+			all.Due, all.Last = all.Due+promoted.Due, promoted.Last
+			size = min(2*size, promoteBatch)
+		}
+	}
+	return all, nil
+}
+
+// passBy is the place of the first due job after a place. It reports the job, which cannot be promoted.
+func (p *passes) passBy(ctx context.Context, after db.DuePlace, fault error) (db.DuePlace, error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	next, err := p.queries.DueNext(ctx, db.DueFrom(after.RunAt), after.ID)
+	if errors.Is(err, pgx.ErrNoRows) { // it was edited or cancelled meanwhile
+		return after, nil
+	}
+	if err != nil {
+		return after, err
+	}
+	p.due.behind = true
+	if now := time.Now(); !now.Before(p.aside.due[next.ID].until) {
+		if p.aside.due == nil {
+			p.aside.due = make(map[int64]rest)
+		}
+		resting(p.aside.due, now) // forgets old ones
+		put(p.aside.due, next.ID, now)
+		p.janitor.log.Warn("job cannot be promoted, passed by", "job_id", next.ID, "error", fault)
+		p.janitor.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("job %d cannot be promoted: %w", next.ID, fault)})
+	}
+	return db.DuePlace{RunAt: db.Moment(next.RunAt), ID: next.ID}, nil
 }
 
 // tell reports what was set aside.

@@ -149,6 +149,10 @@ func (p *passes) promote(ctx context.Context) (more bool, err error) {
 		promoted, err = p.janitor.schema.Promote(ctx, on, p.due.after, promoteBatch)
 		return err
 	})
+	if db.IsRowFault(err) {
+		promoted, err = p.promoteAround(ctx)
+		ran = true
+	}
 	if err != nil || !ran {
 		return false, err
 	}

@@ -298,6 +298,6 @@ func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {
 		"token", job.LeaseToken, "worker", job.LeaseOwner, "state", job.State)
 	p.janitor.tell(ctx, Event{Type: monitor.EventStalled, Job: &Stalled{
 		ID: job.ID, Queue: job.Queue, Kind: job.Kind, Worker: job.LeaseOwner, LeaseToken: job.LeaseToken,
-		LeaseExpiredAt: job.LeaseExpiresAt.Time.UTC(), Attempts: int(job.Attempts), State: jobq.State(job.State),
+		LeaseExpiredAt: db.Moment(job.LeaseExpiresAt), Attempts: int(job.Attempts), State: jobq.State(job.State),
 	}})
 }

@@ -61,7 +61,7 @@ func (m *Monitor) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
 func attemptOf(row db.AttemptListRow) (Attempt, error) {
 	attempt := Attempt{
 		Number: int(row.Number), Outcome: jobq.Outcome(row.Outcome), LeaseToken: row.LeaseToken, WorkerID: row.WorkerID,
-		StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
+		StartedAt: db.Moment(row.StartedAt), FinishedAt: db.Moment(row.FinishedAt),
 		Error: db.Text(row.Error), Output: db.Text(row.Output),
 	}
 	if row.Usage == nil {

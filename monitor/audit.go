@@ -79,7 +79,7 @@ func (m *Monitor) Audit(ctx context.Context, before int64, limit int) ([]AuditEn
 func auditEntry(row db.AuditGetRow) AuditEntry {
 	number := func(n pgtype.Int8) int64 { return n.Int64 }
 	return AuditEntry{
-		ID: row.ID, At: row.At.Time.UTC(), Actor: row.Actor, Action: jobq.Action(row.Action), Target: db.Text(row.Target),
+		ID: row.ID, At: db.Moment(row.At), Actor: row.Actor, Action: jobq.Action(row.Action), Target: db.Text(row.Target),
 		Note: db.Text(row.Note), Done: int(row.Done), Refused: int(row.Refused), JobIDs: row.JobIds,
 		UndoneBy: number(row.UndoneBy), Undoes: number(row.Undoes), SnapshotAt: db.UTC(row.SnapshotAt),
 		IDMax: number(row.IDMax), IDDone: number(row.IDDone), EndedAt: db.UTC(row.EndedAt), Max: int(row.DoneMax.Int32), Change: row.Change,
@@ -104,7 +104,7 @@ func (m *Monitor) JobActions(ctx context.Context, id int64) ([]JobAction, error)
 	}
 	actions := make([]JobAction, len(rows))
 	for i, row := range rows {
-		actions[i] = JobAction{row.ID, row.At.Time.UTC(), row.Actor, jobq.Action(row.Action), jobq.State(row.StateBefore), jobq.State(row.StateAfter)}
+		actions[i] = JobAction{row.ID, db.Moment(row.At), row.Actor, jobq.Action(row.Action), jobq.State(row.StateBefore), jobq.State(row.StateAfter)}
 	}
 	return actions, nil
 }

@@ -56,7 +56,7 @@ func (m *Monitor) Events(ctx context.Context, before int64, limit int) ([]Event,
 	events := make([]Event, len(rows))
 	for i, row := range rows {
 		events[i] = Event{
-			ID: row.ID, At: row.At.Time.UTC(), Type: EventType(row.Type), Source: row.Source, JobID: row.JobID.Int64,
+			ID: row.ID, At: db.Moment(row.At), Type: EventType(row.Type), Source: row.Source, JobID: row.JobID.Int64,
 			Queue: db.Text(row.Queue), Message: row.Message,
 		}
 	}

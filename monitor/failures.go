@@ -109,7 +109,7 @@ func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, e
 		}
 		group := Failure{ID: row.ID, Queue: row.Queue, Kind: row.Kind, Error: row.Error, Failed: row.Failed, Retrying: row.Retrying, Example: row.Example}
 		if row.Failed > 0 {
-			group.First, group.Last = row.First.Time.UTC(), row.Last.Time.UTC()
+			group.First, group.Last = db.Moment(row.First), db.Moment(row.Last)
 		}
 		failures.Groups = append(failures.Groups, group)
 		failures.Left = row.Groups - int64(len(rows))

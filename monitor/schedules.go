@@ -100,7 +100,7 @@ func scheduleOf(row db.ScheduleGetRow) Schedule {
 			CatchUp:      jobq.CatchUp(row.CatchUp), CatchUpMax: int(row.CatchUpMax), CatchUpWithin: seconds(row.CatchUpWithinSeconds),
 			Overlap: jobq.Overlap(row.Overlap), Source: row.Source,
 		},
-		CreatedAt: row.CreatedAt.Time.UTC(), PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
+		CreatedAt: db.Moment(row.CreatedAt), PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
 		LastTickAt: db.UTC(row.LastTickAt), LastJobID: row.LastJobID.Int64, LastLeftOut: row.LastLeftOut, Error: db.Text(row.Error), ErrorAt: db.UTC(row.ErrorAt), Failures: int(row.Failures),
 	}
 	if ticks, err := ticksOf(row); err == nil && row.PausedAt == nil {
@@ -139,7 +139,7 @@ func (m *Monitor) Ticks(ctx context.Context, name string, limit int) ([]Tick, er
 	}
 	ticks := make([]Tick, len(rows))
 	for i, row := range rows {
-		ticks[i] = Tick{At: row.TickAt.Time.UTC(), JobID: row.JobID.Int64, State: jobq.State(row.State)}
+		ticks[i] = Tick{At: db.Moment(row.TickAt), JobID: row.JobID.Int64, State: jobq.State(row.State)}
 	}
 	return ticks, nil
 }

@@ -57,7 +57,7 @@ func (m *Monitor) Session(ctx context.Context) (*Session, error) {
 	}
 	return &Session{
 		Database: row.Database, Host: m.pool.Config().ConnConfig.Host, Role: row.Role, ReadOnly: row.ReadOnly, MayAct: row.MayAct,
-		At:         row.At.Time.UTC(),
+		At:         db.Moment(row.At),
 		NextExpiry: time.Duration(row.NextExpiryMs) * time.Millisecond, NextDue: time.Duration(row.NextDueMs) * time.Millisecond,
 	}, nil
 }

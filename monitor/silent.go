@@ -45,7 +45,7 @@ func (m *Monitor) Silent(ctx context.Context) ([]SilentRuns, error) {
 	}
 	silent := make([]SilentRuns, len(rows))
 	for i, row := range rows {
-		silent[i] = SilentRuns{row.Queue, row.Kind, row.Runs, row.Since.Time.UTC(), row.Example, db.Seconds(row.UsualSeconds)}
+		silent[i] = SilentRuns{row.Queue, row.Kind, row.Runs, db.Moment(row.Since), row.Example, db.Seconds(row.UsualSeconds)}
 	}
 	return silent, nil
 }

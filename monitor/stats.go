@@ -79,7 +79,7 @@ func (m *Monitor) Minutes(ctx context.Context, span time.Duration) ([]Minute, er
 	}
 	minutes := make([]Minute, len(rows))
 	for i, row := range rows {
-		minutes[i] = Minute{row.Minute.Time.UTC(), QueueStats{
+		minutes[i] = Minute{db.Moment(row.Minute), QueueStats{
 			Queue: row.Queue, Completed: row.Completed, Failed: row.Failed, Retried: row.Retried, Lost: row.Lost,
 			Cancelled: row.Cancelled, RunTime: db.Seconds(row.RunSeconds), WaitTime: db.Seconds(row.WaitSeconds),
 		}}

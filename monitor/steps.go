@@ -114,7 +114,7 @@ func (m *Monitor) LastSteps(ctx context.Context, id int64, limit int) ([]Step, e
 	for i, row := range rows {
 		list[i] = Step{
 			Name: row.Name, Type: StepType(row.Type), Number: int(row.Number), Attempts: int(row.Attempts), LeaseToken: row.LeaseToken,
-			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: db.UTC(row.FinishedAt), WakeAt: db.UTC(row.WakeAt), TimedOut: row.TimedOut, Result: row.Result,
+			StartedAt: db.Moment(row.StartedAt), FinishedAt: db.UTC(row.FinishedAt), WakeAt: db.UTC(row.WakeAt), TimedOut: row.TimedOut, Result: row.Result,
 			ResultBytes: int(row.ResultBytes),
 		}
 	}

@@ -203,9 +203,27 @@ func (m *Monitor) Why(ctx context.Context, id int64) ([]Reason, error) {
 	reasons := make([]Reason, len(rows))
 	for i, row := range rows {
 		reasons[i].Code = ReasonCode(row.Reason)
-		if err := json.Unmarshal(row.Facts, &reasons[i].Facts); err != nil {
-			return nil, fmt.Errorf("%s: facts of %s: %w", what, row.Reason, err)
+		if json.Unmarshal(row.Facts, &reasons[i].Facts) != nil {
+			if reasons[i].Facts, err = factsByOne(row.Facts); err != nil {
+				return nil, fmt.Errorf("%s: facts of %s: %w", what, row.Reason, err)
+			}
 		}
 	}
 	return reasons, nil
+}
+
+// factsByOne reads facts of which one cannot be read, such as a time that is infinite. It leaves that one out.
+func factsByOne(stored json.RawMessage) (facts ReasonFacts, err error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &members); err != nil {
+		return facts, err
+	}
+	for name, value := range members {
+		kept := facts
+		one, err := json.Marshal(map[string]json.RawMessage{name: value})
+		if err != nil || json.Unmarshal(one, &facts) != nil {
+			facts = kept
+		}
+	}
+	return facts, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -58,7 +59,7 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 		workers[i] = Worker{
 			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
 			Draining: row.Draining, Running: row.Running,
-			StartedAt: row.StartedAt.Time.UTC(), HeartbeatAt: row.HeartbeatAt.Time.UTC(),
+			StartedAt: db.Moment(row.StartedAt), HeartbeatAt: db.Moment(row.HeartbeatAt),
 		}
 		if err := json.Unmarshal(row.Queues, &workers[i].Slots); err != nil {
 			return nil, fmt.Errorf("queues of worker %s: %w", row.ID, err)

@@ -31,7 +31,7 @@ func (s *Schema) JobsOfDay(ctx context.Context, conn Batcher, day time.Time, aft
 	batch := &pgx.Batch{}
 	batch.Queue(PrunedSettings)
 	s.Queue(batch, func(q *Queries) { _, _ = q.ExportJobs(ctx, Date(day), after, exportJobsPage) }).Query(func(rows pgx.Rows) (err error) {
-		jobs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ExportJobsRow])
+		jobs, err = pgx.CollectRows(oddRow{rows}, pgx.RowToStructByPos[ExportJobsRow])
 		return err
 	})
 	return jobs, conn.SendBatch(ctx, batch).Close()
@@ -52,7 +52,7 @@ func (s *Schema) AttemptsOfDay(ctx context.Context, conn Batcher, day time.Time,
 	batch := &pgx.Batch{}
 	batch.Queue(PrunedSettings)
 	s.Queue(batch, func(q *Queries) { _, _ = q.ExportAttempts(ctx, params) }).Query(func(rows pgx.Rows) (err error) {
-		attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ExportAttemptsRow])
+		attempts, err = pgx.CollectRows(oddRow{rows}, pgx.RowToStructByPos[ExportAttemptsRow])
 		return err
 	})
 	return attempts, conn.SendBatch(ctx, batch).Close()

@@ -151,6 +151,7 @@ func historyCases() []historyCase {
 		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", 3 * batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
 		{"DependencyPrune", db.DependencyPrune, "0, 0, 0, 100", batch, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},
+		{"DueNext", db.DueNext, "'-infinity', 0", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, '{}', null, 100, '{}', 'janitor'", inHand, ""},
 		{"LeaseStale", db.LeaseStale, "'{}', 100", inHand, ""},
 		{"LeaseShorten", db.LeaseShorten, "", inHand, ""},

@@ -12,7 +12,7 @@ import (
 )
 
 const DueFirst = `-- name: DueFirst :one
-select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at
 `
 
@@ -26,11 +26,34 @@ func (q *Queries) DueFirst(ctx context.Context) (pgtype.Timestamptz, error) {
 	return run_at, err
 }
 
+const DueNext = `-- name: DueNext :one
+select p.run_at, p.id
+  from jobq.pending p
+  where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
+  order by p.run_at, p.id
+  limit 1
+`
+
+type DueNextRow struct {
+	RunAt pgtype.Timestamptz
+	ID    int64
+}
+
+// DueNext is the place of the first due job after a place, as JobPromote has them: the one that makes a promotion of one job fail.
+// Needs pending_due_idx.
+func (q *Queries) DueNext(ctx context.Context, fromRunAt pgtype.Timestamptz, fromID int64) (DueNextRow, error) {
+	row := q.db.QueryRow(ctx, DueNext, fromRunAt, fromID)
+	var i DueNextRow
+	err := row.Scan(&i.RunAt, &i.ID)
+	return i, err
+}
+
 const JobPromote = `-- name: JobPromote :one
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0
+    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
     order by p.run_at, p.id
     limit $3::integer

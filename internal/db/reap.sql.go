@@ -419,11 +419,11 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
       ) l
       -- Not min(): without statistics, the planner would rather read all of them. And offset 0, or it
       -- would look once for each use of the answer.
-      cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
-          and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0
+      cross join (select (select greatest('0001-01-01 00:00:00+00', p.run_at) from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
+          and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
         order by p.run_at limit 1) as job offset 0) j
       cross join (select least(
-          (select x.look_at from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1),
+          (select greatest('0001-01-01 00:00:00+00', x.look_at) from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1),
           -- One that lies further ahead than any may is of a clock that was set back: it is due.
           (select statement_timestamp() from jobq.dependency_look x
             where x.look_at > statement_timestamp() + interval '2 minutes' order by x.look_at desc limit 1)) as look offset 0) k

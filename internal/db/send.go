@@ -42,7 +42,7 @@ func (s sender) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 }
 
 func (s sender) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	rows, err := s.conn.Query(ctx, sql, s.safe(args)...)
+	rows, err := s.query(ctx, sql, args)
 	if err == nil && !s.schema.shared.Load() { // the error may come only with the first row
 		begun := &begunRows{Rows: rows, unread: rows.Next()}
 		rows, err = begun, begun.Err()
@@ -51,9 +51,14 @@ func (s sender) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 		}
 	}
 	if s.again(err) {
-		return s.conn.Query(ctx, sql, s.safe(args)...)
+		return s.query(ctx, sql, args)
 	}
 	return rows, err
+}
+
+func (s sender) query(ctx context.Context, sql string, args []any) (pgx.Rows, error) {
+	rows, err := s.conn.Query(ctx, sql, s.safe(args)...)
+	return oddRow{rows}, err
 }
 
 func (s sender) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -88,6 +93,7 @@ type row struct {
 }
 
 func (r row) Scan(targets ...any) error {
+	targets = tolerant(targets)
 	err := r.sender.conn.QueryRow(r.ctx, r.sql, r.sender.safe(r.args)...).Scan(targets...)
 	if r.sender.again(err) {
 		return r.sender.conn.QueryRow(r.ctx, r.sql, r.sender.safe(r.args)...).Scan(targets...)

@@ -89,7 +89,7 @@ func (s Stage) columns() string {
 	}
 	return `j.id, ` + s.state + ` as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, ` + s.token + ` as lease_token,
         ` + s.due + ` as run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
-        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, j.metadata,
+        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, jobq.json_shown(j.metadata) as metadata,
         null::jsonb, null::jsonb, null::jsonb, coalesce(j.partition_key, '')`
 }
 

@@ -22,21 +22,47 @@ func TextOrNull(value string) *string {
 	return &value
 }
 
+// Go's JSON has no other years.
+var (
+	momentMin = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	momentMax = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
+)
+
+// clipped is a time in UTC; the nearest one that JSON can hold if it cannot hold that.
+func clipped(moment time.Time) time.Time {
+	switch moment = moment.UTC(); {
+	case moment.Before(momentMin):
+		return momentMin
+	case moment.After(momentMax):
+		return momentMax
+	}
+	return moment
+}
+
 // UTC is a column's time in UTC, and nil for null.
 func UTC(moment *time.Time) *time.Time {
 	if moment == nil {
 		return nil
 	}
-	inUTC := moment.UTC()
+	inUTC := clipped(*moment)
 	return &inUTC
 }
 
-// TimeOrNil is UTC for the other type in which the driver returns times.
+// Moment is UTC for the other type in which the driver returns times.
+func Moment(moment pgtype.Timestamptz) time.Time {
+	if moment.InfinityModifier == pgtype.Infinity {
+		return momentMax
+	}
+	return clipped(moment.Time) // the zero time, which is the first one, for -infinity
+}
+
+// TimeOrNil is Moment, and nil for null.
 func TimeOrNil(moment pgtype.Timestamptz) *time.Time {
 	if !moment.Valid {
 		return nil
 	}
-	return UTC(&moment.Time)
+	at := Moment(moment)
+	return &at
 }
 
 // Milliseconds is a duration that a query returns as a number of milliseconds.

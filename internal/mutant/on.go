@@ -144,9 +144,9 @@ var changes = map[string][]change{
 	sweepForgotten:       nil,
 	orphansLeft:          nil,
 	suspectBeside: {
-		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
-		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
-		{"DueFirst", " and greatest(least(2, p.max_attempts - p.attempts) - p.crashes, 0) <> 0", ""},
+		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
+		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
+		{"DueFirst", " and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
 	},
 	awaitUnannounced:  nil,
 	headForgotten:     nil,

@@ -125,7 +125,7 @@ end $$;
 -- nothing, says so to the others (worker/internal/waking).
 create function jobq.wake(topic text, queue text) returns void
   language sql
-  return jobq.notify(topic, pg_current_xact_id()::text || ' ' || queue);
+  return jobq.notify(topic, pg_current_xact_id()::text || ' ' || left(queue, 1000)); -- a payload has at most 8000 bytes
 
 -- waiting_group is the sequence that says until when a worker waits for jobs of a queue, and perhaps of others of its group.
 create function jobq.waiting_group(of_queue text) returns regclass

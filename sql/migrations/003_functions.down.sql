@@ -111,6 +111,7 @@ drop function jobq.after_require(bigint[]);
 drop function jobq.json_of(text, text);
 drop function jobq.unreadable_set_apart(text, text, integer, bigint, integer);
 drop function jobq.job_set_apart(bigint, text);
+drop function jobq.json_shown(jsonb);
 drop function jobq.job_unreadable(bigint);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, text);

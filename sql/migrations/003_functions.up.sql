@@ -820,6 +820,24 @@ begin
   raise serialization_failure using message = format('job %s moves too fast: try again', job_id);
 end $$;
 
+-- json_shown is what is shown of a JSON value: the value itself, unless it is too long or too deep to be read. Then it is
+-- {"jobq:unreadable": "the value must be …"}, so that one such value does not keep the rest of its job, or of a list, from being
+-- shown. What is stored in few bytes, and not compressed, needs no look: it is short and flat.
+create function jobq.json_shown(value jsonb) returns jsonb
+  language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  problem text;
+begin
+  if pg_column_size(value) <= 400 and pg_column_compression(value) is null then
+    return value;
+  end if;
+  problem := jobq.json_problem('the value', value, 67108864);
+  return case when problem is null then value else jsonb_build_object('jobq:unreadable', problem) end;
+exception when others then
+  return jsonb_build_object('jobq:unreadable', sqlerrm);
+end $$;
+
 -- job_unreadable says why no claim can read a job that waits; null if it can. It reads all that a claim returns, and catches
 -- whatever that raises. Of JSON that is far too long it makes no text.
 create function jobq.job_unreadable(of_job bigint) returns text
@@ -3793,7 +3811,7 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.error_pattern, jobq.job_problem, jobq.job_unreadable, jobq.job_set_apart, jobq.unreadable_set_apart, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.error_pattern, jobq.job_problem, jobq.json_shown, jobq.job_unreadable, jobq.job_set_apart, jobq.unreadable_set_apart, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.json_canonical, jobq.unique_period, jobq.unique_rule, jobq.unique_rules, jobq.unique_conflicts_refuse, jobq.jobs_replace,
   jobq.after_require, jobq.after_failure_require,
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),

@@ -625,7 +625,7 @@ begin
     return;
   end if;
   if job.state in ('scheduled', 'available') then
-    select p.position, jobq.why_row_locked(p.xmax, p.tableoid), p.crashes >= least(2, p.max_attempts - p.attempts), p.crashes
+    select p.position, jobq.why_row_locked(p.xmax, p.tableoid), p.crashes >= least(2, p.max_attempts - p.attempts::integer), p.crashes
       into place, locked, suspect, crashes from jobq.pending p where p.id = why.id;
     if job.state = 'scheduled' and job.run_at > statement_timestamp() then
       return query select w.reason, w.facts from jobq.why_suspended(why.id, job.lease_token, job.run_at) w;
