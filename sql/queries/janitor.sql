@@ -105,6 +105,6 @@ select current_database()::text as database, current_user::text as role,
       and has_table_privilege('jobq.run', 'delete') and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
     clock_timestamp()::timestamptz as at,
     coalesce((select extract(epoch from min(l.expires_at) - clock_timestamp()) * 1000 from jobq.lease l where l.lost_at is null and isfinite(l.expires_at)), 0)::bigint as next_expiry_ms,
-    coalesce((select (extract(epoch from p.run_at) - extract(epoch from clock_timestamp())) * 1000 from jobq.pending p
-      where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0 and isfinite(p.run_at)
+    coalesce((select extract(epoch from least(greatest(p.run_at, '0001-01-01 00:00:00+00'), '9999-12-31 00:00:00+00') - clock_timestamp()) * 1000 from jobq.pending p
+      where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
       order by p.run_at limit 1), 0)::bigint as next_due_ms;
