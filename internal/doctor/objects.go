@@ -41,6 +41,10 @@ with ours as (
     join pg_constraint c on c.conrelid = r.oid
     where c.contype <> 'n' -- since PostgreSQL 18 NOT NULL is one
   union all
+  select 'domain ' || t.typname, concat_ws(' ', format_type(t.typbasetype, t.typtypmod), (select string_agg(c.conname || ' ' || pg_get_constraintdef(c.oid), ' ' order by c.conname) from pg_constraint c where c.contypid = t.oid))
+    from pg_type t
+    where t.typnamespace = $1::text::regnamespace and t.typtype = 'd'
+  union all
   select 'index ' || r.relname, regexp_replace(pg_get_indexdef(r.oid), '^.* USING ', '')
     from ours r
     where r.relkind in ('i', 'I')

@@ -144,58 +144,74 @@ end $$;
 -- a job looks at no more than this. See 010_wait.
 create sequence jobq.awaited_seq as bigint minvalue 0 start 0;
 
+-- The columns of pending that users set have a domain each, which is named job_ and the column's name. PostgreSQL plans the CHECKs
+-- of a table anew for each statement, which costs a single insert more than all else; those of a domain, once in a session.
+-- Not for jsonb and arrays: pgx cannot send a Go map, nor read an array, of such a type.
+-- One statement claims, ends or reaps many jobs: arithmetic that fails on one
+-- would hold up all the others, so a row with such values never gets in.
+create domain jobq.job_queue as text
+  constraint "queue must be 1 to 128 characters" check (char_length(value) between 1 and 128);
+create domain jobq.job_kind as text
+  constraint "kind must be 1 to 128 characters" check (char_length(value) between 1 and 128);
+create domain jobq.job_partition_key as text
+  constraint "partition_key must be 1 to 255 characters" check (char_length(value) <= 255);
+create domain jobq.job_unique_key as text
+  constraint "unique_key must be 1 to 255 characters" check (char_length(value) between 1 and 255);
+create domain jobq.job_max_attempts as smallint
+  constraint "max_attempts must be 1 to 32767" check (value >= 1);
+create domain jobq.job_last_error as text
+  constraint "last_error must be at most 1000 characters" check (char_length(value) <= 1000);
+create domain jobq.job_clear_reason as text
+  constraint "clear_reason must be at most 1000 characters" check (char_length(value) <= 1000);
+create domain jobq.job_timeout as interval
+  constraint "timeout must be positive, at most 10 years" check (value > interval '0' and value <= interval '10 years')
+  constraint "timeout and backoff must be without months and years" check (extract(month from value) = 0 and extract(year from value) = 0);
+create domain jobq.job_backoff_base as interval
+  constraint "backoff_base must be positive, at most 10 years" check (value > interval '0' and value <= interval '10 years')
+  constraint "timeout and backoff must be without months and years" check (extract(month from value) = 0 and extract(year from value) = 0);
+create domain jobq.job_backoff_max as interval
+  constraint "backoff_max must be positive, at most 10 years" check (value > interval '0' and value <= interval '10 years')
+  constraint "timeout and backoff must be without months and years" check (extract(month from value) = 0 and extract(year from value) = 0);
+create domain jobq.job_run_at as timestamptz -- Go and JSON have no other years
+  constraint "run_at must be in the years 1 to 9999" check (value >= '0001-01-01 00:00:00+00' and value < '10000-01-01 00:00:00+00');
+create domain jobq.job_lease_token as bigint
+  constraint "lease_token must be 0 to 2^62" check (value between 0 and 4611686018427387904);
+
 -- What producers write, and all that they may write: no lease can be forged
 -- here. A job is `available` when it has a position; else `waiting` for other jobs
 -- when waits says so (see the table dependency), and `scheduled` when it does not.
 create table jobq.pending (
-  id           bigint      not null default nextval('jobq.job_id_seq'),
-  position     bigint               default nextval('jobq.position_seq'),
-  lease_token  bigint      not null default 0,
-  run_at       timestamptz not null default now(),
-  created_at   timestamptz not null default now(),
-  timeout      interval,
-  backoff_base interval,
-  backoff_max  interval,
-  priority     smallint    not null default 0,
-  attempts     smallint    not null default 0,
-  max_attempts smallint    not null default jobq.max_attempts_default(),
-  crashes      smallint    not null default 0,
-  args_apart   boolean     not null default false,
-  queue        text        not null default 'default',
-  kind         text        not null,
-  partition_key text       not null default '', -- '' for none
-  args         jsonb                default '{}',
-  unique_key   text,
-  last_error   text,
-  clear_reason text,
-  checkpoint   jsonb,
-  metadata     jsonb,
-  tags         text[],
-  waits        boolean, -- true, or null: it then takes no room in the row
+  id            bigint                 not null default nextval('jobq.job_id_seq'),
+  position      bigint                          default nextval('jobq.position_seq'),
+  lease_token   jobq.job_lease_token   not null default 0,
+  run_at        jobq.job_run_at        not null default now(),
+  created_at    timestamptz            not null default now(),
+  timeout       jobq.job_timeout,
+  backoff_base  jobq.job_backoff_base,
+  backoff_max   jobq.job_backoff_max,
+  priority      smallint               not null default 0,
+  attempts      smallint               not null default 0,
+  max_attempts  jobq.job_max_attempts  not null default jobq.max_attempts_default(),
+  crashes       smallint               not null default 0,
+  args_apart    boolean                not null default false,
+  queue         jobq.job_queue         not null default 'default',
+  kind          jobq.job_kind          not null,
+  partition_key jobq.job_partition_key not null default '', -- '' for none
+  args          jsonb                           default '{}',
+  unique_key    jobq.job_unique_key,
+  last_error    jobq.job_last_error,
+  clear_reason  jobq.job_clear_reason,
+  checkpoint    jsonb,
+  metadata      jsonb,
+  tags          text[],
+  waits         boolean, -- true, or null: it then takes no room in the row
   constraint pending_pkey primary key (id),
   constraint "a job that waits has no position" check (waits is null or waits and position is null),
-  constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
-  constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
-  constraint "partition_key must be 1 to 255 characters" check (char_length(partition_key) <= 255),
-  constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
-  constraint "max_attempts must be 1 to 32767" check (max_attempts >= 1),
   constraint "args must not be null" check (args is not null or args_apart),
   -- The triggers pending_before_insert and pending_before_update refuse args, metadata and checkpoints.
   constraint "tags must be at most 32, without nulls, 8 KiB in all" check
     (tags is null or (cardinality(tags) <= 32 and coalesce(array_ndims(tags), 1) = 1 and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
-  constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
-  constraint "clear_reason must be at most 1000 characters" check (char_length(clear_reason) <= 1000),
-  constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),
-  -- One statement claims, ends or reaps many jobs: arithmetic that fails on one
-  -- would hold up all the others, so a row with such values never gets in.
-  constraint "backoff_base must be positive, at most 10 years" check (backoff_base > interval '0' and backoff_base <= interval '10 years'),
-  constraint "backoff_max must be positive, at most 10 years" check (backoff_max > interval '0' and backoff_max <= interval '10 years'),
-  constraint "timeout and backoff must be without months and years"
-    check (timeout is null and backoff_base is null and backoff_max is null or not jobq.has_months(array[timeout, backoff_base, backoff_max])),
-  -- Go and JSON have no other years.
-  constraint "run_at must be in the years 1 to 9999" check (run_at >= '0001-01-01 00:00:00+00' and run_at < '10000-01-01 00:00:00+00'),
-  constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1)),
-  constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904)
+  constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1))
 );
 
 -- The claim walks this one and nothing else. The jobs of a key have a line of their

@@ -373,7 +373,7 @@ begin
   end if;
   perform jobq.lane_come(k.queue, k.keys)
     from (
-      select i.queue, array_agg(distinct i.partition_key) as keys
+      select i.queue, array_agg(distinct i.partition_key::text) as keys
         from inserted i where i.partition_key <> '' and i.position is not null
         group by i.queue
     ) k;
@@ -392,10 +392,10 @@ create function jobq.pending_after_update() returns trigger
   as $$
 begin
   if new.position is not null then
-    perform jobq.lane_come(new.queue, array[new.partition_key]);
+    perform jobq.lane_come(new.queue, array[new.partition_key::text]);
   end if;
   if old.queue <> new.queue then
-    perform jobq.lane_hints_add(old.queue, array[old.partition_key], true);
+    perform jobq.lane_hints_add(old.queue, array[old.partition_key::text], true);
   end if;
   return null;
 end $$;

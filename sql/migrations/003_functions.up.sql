@@ -3550,7 +3550,7 @@ begin
       return query select head.job_id, null::text, null::timestamptz;
       return;
     elsif waiting.id is not null and of_order <> 'pass' then
-      return query select head.job_id, case when waiting.waits then 'waiting' else 'retry' end, case when waiting.waits is null then waiting.run_at end;
+      return query select head.job_id, case when waiting.waits then 'waiting' else 'retry' end, case when waiting.waits is null then waiting.run_at::timestamptz end;
       return;
     elsif waiting.id is null and of_order = 'stop' and jobq.lane_failed(head.job_id, head.lease_id) then
       return query select head.job_id, 'failed', null::timestamptz;
@@ -3684,7 +3684,7 @@ create function jobq.suspect_next(of_queue text, kinds text[]) returns table (id
   as $$
 begin
   return query
-    select p.id, p.kind, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
+    select p.id, p.kind::text, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
       from jobq.pending p
       where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts) and p.kind = any(kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))

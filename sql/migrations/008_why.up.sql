@@ -179,7 +179,7 @@ begin
     if held then
       at_priority := 32768;
     else
-      return query select head.partition_key, head.priority, head.position, head.since;
+      return query select head.partition_key::text, head.priority, head.position, head.since;
     end if;
   end loop;
   looked := 0;
@@ -200,7 +200,7 @@ begin
         where p.queue = of_queue and p.partition_key = lane_key and p.position is not null and p.priority >= coalesce(least_urgent, -32768)
         order by p.priority, p.position limit 1;
       exit when not found;
-      return query select head.partition_key, head.priority, head.position, head.since;
+      return query select head.partition_key::text, head.priority, head.position, head.since;
       exit when least_urgent is not null;
       select p.priority into least_urgent from jobq.pending p
         where p.queue = of_queue and p.partition_key = lane_key and p.position is not null
