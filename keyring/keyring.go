@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/crypto/chacha20poly1305"
 
@@ -28,10 +29,16 @@ import (
 	"github.com/jobq-dev/jobq/internal/coding"
 )
 
-// Keyring is keys that encrypt and decrypt. It is safe for concurrent use and never changes.
+// Keyring is keys that encrypt and decrypt. It is safe for concurrent use and its keys never change.
 type Keyring struct {
 	names []string // in their order: the first encrypts
-	keys  map[string]cipher.AEAD
+	keys  map[string]*secret
+}
+
+// secret is what a key encrypts and decrypts with.
+type secret struct {
+	cipher.AEAD
+	proven atomic.Bool // it has decrypted a value: it is not a wrong one under the right name
 }
 
 var _ jobq.Codec = (*Keyring)(nil)
@@ -42,7 +49,7 @@ func New(keys ...Key) (*Keyring, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("keyring: there are no keys")
 	}
-	k := &Keyring{keys: make(map[string]cipher.AEAD, len(keys))}
+	k := &Keyring{keys: make(map[string]*secret, len(keys))}
 	for _, key := range keys {
 		if err := coding.CheckKeyName(key.Name); err != nil {
 			return nil, fmt.Errorf("keyring: %w", err)
@@ -54,7 +61,7 @@ func New(keys ...Key) (*Keyring, error) {
 		if err != nil {
 			return nil, fmt.Errorf("keyring: key %s: must have %d bytes, not %d", key.Name, chacha20poly1305.KeySize, len(key.Secret))
 		}
-		k.names, k.keys[key.Name] = append(k.names, key.Name), aead
+		k.names, k.keys[key.Name] = append(k.names, key.Name), &secret{AEAD: aead}
 	}
 	return k, nil
 }
@@ -93,26 +100,38 @@ func (k *Keyring) Decode(_ context.Context, about jobq.CodecValue, stored json.R
 	if err != nil {
 		return nil, damagedError{err}
 	}
-	aead, ok := k.keys[encrypted.Key]
+	key, ok := k.keys[encrypted.Key]
 	if !ok {
 		return nil, fmt.Errorf("it is none of the keys here, which are %s", k.someNames())
 	}
-	if len(encrypted.Ciphertext) < aead.NonceSize() {
+	if len(encrypted.Ciphertext) < key.NonceSize() {
 		return nil, damagedError{errors.New("the value is too short")}
 	}
-	nonce, sealed := encrypted.Ciphertext[:aead.NonceSize()], encrypted.Ciphertext[aead.NonceSize():]
-	value, err := aead.Open(nil, nonce, sealed, authenticated(about))
-	if err != nil {
+	nonce, sealed := encrypted.Ciphertext[:key.NonceSize()], encrypted.Ciphertext[key.NonceSize():]
+	value, err := key.Open(nil, nonce, sealed, authenticated(about))
+	switch {
+	case err == nil:
+		if !key.proven.Load() {
+			key.proven.Store(true)
+		}
+		return value, nil
+	case key.proven.Load():
 		return nil, damagedError{errors.New("the value was changed, belongs to another job, or the key has another secret elsewhere")}
 	}
-	return value, nil
+	return nil, doubtfulError{errors.New("the value was changed, belongs to another job, or the key has another secret elsewhere (it has decrypted nothing here so far)")}
 }
 
 // damagedError is of a value that no key of that name decrypts.
 type damagedError struct{ error }
 
-// Is says that workers need not try again soon.
+// Is says that workers need not try again.
 func (damagedError) Is(target error) bool { return target == coding.ErrDamaged }
+
+// doubtfulError is of a value that this key does not decrypt, and perhaps another one of that name.
+type doubtfulError struct{ error }
+
+// Is says that other workers may be able to.
+func (doubtfulError) Is(target error) bool { return target == coding.ErrDoubtful }
 
 // authenticated is what a value is bound to. None of its parts has a NUL, which PostgreSQL
 // does not store, and so no two values have the same.

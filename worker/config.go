@@ -16,6 +16,8 @@ const (
 	DefaultSlots        = 10
 	DefaultPollInterval = 5 * time.Second
 	DefaultDrainTimeout = 30 * time.Second
+	// DefaultFailUnreadableAfter gives people a day to bring a key that is missing everywhere.
+	DefaultFailUnreadableAfter = 24 * time.Hour
 )
 
 // QueueConfig is how a worker works on a queue. The zero value means the defaults.
@@ -53,6 +55,10 @@ type Config struct {
 	// ends. After that their contexts are cancelled and their jobs released.
 	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
+	// FailUnreadableAfter is after how long a job fails for good that no worker can decode, and
+	// whose key no other worker has. Until then it waits, without using an attempt. Default 24
+	// hours (DefaultFailUnreadableAfter); negative means never.
+	FailUnreadableAfter time.Duration
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.
 	Reconcile Reconcile
@@ -100,6 +106,7 @@ func (c *Config) complete() error {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
 	}
+	c.FailUnreadableAfter = cmp.Or(c.FailUnreadableAfter, DefaultFailUnreadableAfter)
 	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
 		return errors.New("batch: the time limit and the number of failures must not be negative")
 	}

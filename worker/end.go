@@ -138,6 +138,8 @@ func decide(ending *db.Ending, err, cause error) {
 		ending.Outcome = string(jobq.OutcomeCancelled)
 	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
+	case errors.As(err, &unreadable) && unreadable.isFinal:
+		ending.Final = true
 	case errors.As(err, &unreadable):
 		ending.Outcome, ending.Delay = string(jobq.OutcomeUnreadable), db.DelayOf(unreadable.delay)
 		ending.Started = !unreadable.isKnown

@@ -83,7 +83,7 @@ func (w *Worker) register(ctx context.Context) error {
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		ConnectionsMax: w.connectionsMax,
 		Draining:       w.draining.Load(), Present: w.present.Load(), HasRoom: w.hasRoom(), Silence: db.Interval(workerSilence), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
-		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, QueueNames: names, Programs: programs,
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, Keys: w.keyNames(), QueueNames: names, Programs: programs,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/storable"
 	"github.com/jobq-dev/jobq/worker/internal/excerpt"
@@ -29,6 +30,7 @@ type unreadableError struct {
 	// isKnown says that the last run could not decode the job either, for the same reason: the
 	// history has that already.
 	isKnown bool
+	isFinal bool // the job fails for good
 }
 
 func (e *unreadableError) Error() string { return e.err.Error() }
@@ -95,12 +97,19 @@ func (r *Run) unreadable(ctx context.Context, err error) error {
 	if errors.As(err, &problem) {
 		key = problem.Key
 	}
-	var verdict unreadable.Verdict
-	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && (problem.About.Field == jobq.FieldStep || problem.About.Field == jobq.FieldResult) {
-		verdict = r.worker.unreadable.FailedStep(key, damaged, time.Now())
-	} else {
-		verdict = r.worker.unreadable.Failed(r.row.Kind, key, damaged, time.Now())
+	if errors.Is(err, coding.ErrDamaged) {
+		return &unreadableError{err: err, isFinal: true}
 	}
+	isKnown := r.lastErrorIs(err)
+	waited, others := r.unreadableSince(ctx, key)
+	others = others && !errors.Is(err, coding.ErrDoubtful)
+	isStep := problem != nil && (problem.About.Field == jobq.FieldStep || problem.About.Field == jobq.FieldResult)
+	if limit := r.worker.config.FailUnreadableAfter; limit > 0 && waited >= limit && !others {
+		return &unreadableError{err: fmt.Errorf("no worker has been able to read this for %s, it fails for good: %w", waited.Round(time.Second), err), isFinal: true}
+	}
+	isKnown = isKnown && waited >= 0 // else its history was removed: this run begins it anew
+	// Where a step cannot be read, the args could, and so their kind is not to be left to others.
+	verdict := r.worker.unreadable.Failed(r.row.Kind, key, others && !isStep, time.Now())
 	if verdict.ToOthers {
 		return Unreached(err)
 	}
@@ -109,12 +118,37 @@ func (r *Run) unreadable(ctx context.Context, err error) error {
 			append(r.logAttrs(), "key", key, "error", printable.FirstLine(err.Error()))...)
 	}
 	if verdict.Pause > 0 {
-		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
+		r.worker.log.Info("the last jobs of the kind could not be decoded, it is left to workers that have the key for now", append(r.logAttrs(), "pause", verdict.Pause)...)
 		w, kind := r.worker, r.row.Kind // and not the whole run, which has the job's args
 		time.AfterFunc(verdict.Pause, func() { w.wakeQueuesOf(kind) })
 	}
 	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
-	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
+	return &unreadableError{err: err, delay: delay, isKnown: isKnown}
+}
+
+// unreadableSince says for how long no worker has been able to decode the job, negative if that is not known, and
+// whether another worker has the key.
+func (r *Run) unreadableSince(ctx context.Context, key string) (waited time.Duration, others bool) {
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	row, err := r.worker.queries.UnreadableSince(callCtx, db.UnreadableSinceParams{
+		ID: r.row.ID, Key: key, Worker: r.worker.id, Silence: db.Interval(workerSilence), Queue: r.row.Queue, Kind: r.row.Kind,
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			r.worker.databaseTrouble(err)
+		}
+		return 0, false
+	}
+	return time.Duration(row.ForMs) * time.Millisecond, row.Others
+}
+
+// keyNames are the names of the keys with which the worker can decrypt, as far as its codec tells.
+func (w *Worker) keyNames() []string {
+	if codec, ok := w.codec.(interface{ Names() []string }); ok {
+		return codec.Names()
+	}
+	return nil
 }
 
 // sameErrorBytes is how much of two first lines is compared: less than what is stored of

@@ -43,8 +43,8 @@ func (l *logged) count(text string) (count int) {
 	return count
 }
 
-// A job that its worker cannot read, for whatever reason, uses no attempt and is never lost: it waits, says why,
-// and runs once it can be read. Jobs beside it run as ever. Method: workers without keys,
+// A job that its worker cannot read uses no attempt and is not lost: it waits, says why, and runs once it can be read. One
+// whose value is damaged for sure fails at once, and says why. Jobs beside it run as ever. Method: workers without keys,
 // without the key, and with a job whose stored values somebody has changed.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
@@ -52,14 +52,15 @@ func TestUnreadable(t *testing.T) {
 		codec  *keyring.Keyring // the worker's
 		change string           // what somebody does to the rows
 		want   string
+		fails  bool // those that were changed fail at once
 	}{
-		"no keys":                    {nil, "", `args cannot be decoded: encrypted with key "k1": there are no keys here`},
-		"unknown key":                {newKeyring(t, "k9", "k8"), "", `encrypted with key "k1": it is none of the keys here, which are k9, k8`},
-		"changed":                    {newKeyring(t, "k1"), `update jobq.pending set args = jsonb_set(args, '{v}', to_jsonb(reverse(left(args ->> 'v', 40)) || substr(args ->> 'v', 41))) where kind = 'task'`, `encrypted with key "k1": the value was changed`},
-		"cut off":                    {newKeyring(t, "k1"), `update jobq.pending set args = args - 'v' where kind = 'task'`, `args cannot be decoded: encrypted with key "k1": the value is too short`},
-		"args of another kind":       {newKeyring(t, "k1"), `update jobq.pending set args = (select p.args from jobq.pending p where p.kind = 'other') where kind = 'task'`, "belongs to another job"},
-		"the args as its checkpoint": {newKeyring(t, "k1"), `update jobq.pending set checkpoint = args where kind = 'task'`, "checkpoint cannot be decoded"},
-		"checkpoint of another job":  {newKeyring(t, "k1"), `update jobq.pending set checkpoint = (select p.checkpoint from jobq.pending p where p.kind = 'task' and p.checkpoint is not null)`, "checkpoint cannot be decoded"},
+		"no keys":                    {nil, "", `args cannot be decoded: encrypted with key "k1": there are no keys here`, false},
+		"unknown key":                {newKeyring(t, "k9", "k8"), "", `encrypted with key "k1": it is none of the keys here, which are k9, k8`, false},
+		"changed":                    {newKeyring(t, "k1"), `update jobq.pending set args = jsonb_set(args, '{v}', to_jsonb(reverse(left(args ->> 'v', 40)) || substr(args ->> 'v', 41))) where kind = 'task'`, `encrypted with key "k1": the value was changed`, false},
+		"cut off":                    {newKeyring(t, "k1"), `update jobq.pending set args = args - 'v' where kind = 'task'`, `args cannot be decoded: encrypted with key "k1": the value is too short`, true},
+		"args of another kind":       {newKeyring(t, "k1"), `update jobq.pending set args = (select p.args from jobq.pending p where p.kind = 'other') where kind = 'task'`, "belongs to another job", false},
+		"the args as its checkpoint": {newKeyring(t, "k1"), `update jobq.pending set checkpoint = args where kind = 'task'`, "checkpoint cannot be decoded", true},
+		"checkpoint of another job":  {newKeyring(t, "k1"), `update jobq.pending set checkpoint = (select p.checkpoint from jobq.pending p where p.kind = 'task' and p.checkpoint is not null)`, "checkpoint cannot be decoded", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,6 +99,10 @@ func TestUnreadable(t *testing.T) {
 			blind := run(t, w)
 			awaitState(t, plain, beside, jobq.StateCompleted)
 			for _, id := range ids {
+				if test.fails {
+					require.Contains(t, awaitState(t, plain, id, jobq.StateFailed).LastError, test.want)
+					continue
+				}
 				job := awaitState(t, plain, id, jobq.StateScheduled)
 				require.Zero(t, job.Attempts)
 				require.Contains(t, job.LastError, test.want)
@@ -108,9 +113,13 @@ func TestUnreadable(t *testing.T) {
 				require.Contains(t, runs[0].Error, test.want)
 			}
 			require.NoError(t, blind.drain())
+			require.Empty(t, called, "no handler was called")
+			if test.fails {
+				require.EqualValues(t, 2, blind.Counts().Failed)
+				return
+			}
 			require.EqualValues(t, 2, blind.Counts().Unreadable)
 			require.Zero(t, blind.Counts().Failed)
-			require.Empty(t, called, "no handler was called")
 			require.Equal(t, 1, log.count("level=WARN msg=\"job cannot be decoded"), "of a key once")
 			if test.change != "" {
 				return
@@ -131,15 +140,23 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A worker without the key leaves the jobs to those who have it: it gives the delay of an unreadable
-// job to five of them, and then claims none of the kind, while it goes on with others.
+// A worker without the key leaves the jobs to one that has it: it gives the delay of an unreadable
+// job to five of them, and then claims none of the kind, while it goes on with others. Method: the slots of the worker with
+// the key are full at first.
 func TestBlindWorkerLeavesJobs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	producer, plain := clientWith(t, pool, newKeyring(t, "k1")), clientWith(t, pool, nil)
-	ids := make([]int64, 60)
-	for i := range ids {
-		ids[i] = enqueue(t, producer, i, nil)
+	full := make(chan struct{})
+	start(t, producer, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {NoClaimAhead: true}}}, func(context.Context, *worker.Job[task]) error {
+		<-full
+		return nil
+	})
+	for i := range worker.DefaultSlots {
+		awaitState(t, plain, enqueue(t, producer, i, nil), jobq.StateRunning)
+	}
+	for i := range 60 {
+		enqueue(t, producer, i, nil)
 	}
 	w, err := worker.New(plain, &worker.Config{
 		NoJanitor: true,
@@ -153,15 +170,17 @@ func TestBlindWorkerLeavesJobs(t *testing.T) {
 		require.NoError(t, pool.QueryRow(context.Background(), "select count(*) from jobq.job where kind = 'task' and state::text = $1", string(state)).Scan(&count))
 		return count
 	}
-	require.Eventually(t, func() bool { return inState(jobq.StateScheduled) >= 5 && inState(jobq.StateRunning) == 0 }, patience, 2*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return inState(jobq.StateScheduled) >= 5 && inState(jobq.StateRunning) == worker.DefaultSlots
+	}, patience, 2*time.Millisecond)
 	for range 20 { // each is claimed, and with it the encrypted ones would be
 		awaitState(t, plain, enqueueRaw(t, plain, "beside", "{}", nil), jobq.StateCompleted)
 	}
 	// On a machine that stalls for as long as a pause, a sixth job tries, and a seventh.
 	require.Eventually(t, func() bool { return inState(jobq.StateAvailable) >= 53 }, patience, 2*time.Millisecond, "those that were in hand are back")
-	start(t, producer, nil, func(context.Context, *worker.Job[task]) error { return nil })
+	close(full)
 	require.Eventually(t, func() bool {
-		return inState(jobq.StateCompleted) >= 53 && inState(jobq.StateAvailable) == 0 && inState(jobq.StateRunning) == 0
+		return inState(jobq.StateCompleted) >= 53+worker.DefaultSlots && inState(jobq.StateAvailable) == 0 && inState(jobq.StateRunning) == 0
 	},
 		patience, 2*time.Millisecond)
 	require.NoError(t, blind.drain())
@@ -169,7 +188,7 @@ func TestBlindWorkerLeavesJobs(t *testing.T) {
 	require.LessOrEqual(t, blind.Counts().Unreadable, int64(7))
 }
 
-// A worker that ends when nothing is left does not wait for jobs of a kind that it leaves to others.
+// A worker that ends when nothing is left does not wait for jobs that it cannot read.
 func TestBlindWorkerEnds(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -185,7 +204,7 @@ func TestBlindWorkerEnds(t *testing.T) {
 	t.Cleanup(cancel)
 	go func() { ended <- w.Run(ctx) }()
 	require.NoError(t, receive(t, ended, "the end of the worker"))
-	require.LessOrEqual(t, w.Counts().Unreadable, int64(7), "five, and those that try after a pause on a slow machine")
+	require.EqualValues(t, 10, w.Counts().Unreadable)
 }
 
 // A job that is unreadable again for the same reason leaves no other run in the history, and one

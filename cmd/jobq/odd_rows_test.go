@@ -27,7 +27,7 @@ import (
 const oddValues = `create function odd_values(type regtype) returns text[] language sql as $$
 	select case type::text
 		when 'jsonb' then array['(select jsonb_agg(''1e131071''::numeric) from generate_series(1, 600))', -- 6 kB, and 78 MB as text
-			'(repeat(''['', 6000) || repeat('']'', 6000))::jsonb', '''null''', '''"\\u001b[31m\\u202e"''', '''1e400''', '''[]''', '''{"jobq:encrypted": "nobody", "v": "AAAA"}''']
+			'(repeat(''['', 6000) || repeat('']'', 6000))::jsonb', '''null''', '''"\\u001b[31m\\u202e"''', '''1e400''', '''[]''', '''{"$jobq": "enc", "key": "nobody", "v": "AAAA"}''', '''{"$jobq": "enc", "key": 5}''']
 		when 'text' then array['''''', 'repeat(''x'', 100000)', 'E''\x01\x1b[31m\u202e\n''', '(select string_agg(md5(i::text), '''') from generate_series(1, 60) i)']
 		when 'timestamp with time zone' then array['''infinity''', '''-infinity''', '''0001-01-01 BC''', '''4713-01-01 BC''', '''294276-12-31''', '''9999-12-31 23:59:59-12''']
 		when 'interval' then array['''-178000000 years''', '''178000000 years''', '''-1 microsecond''', '''0''', '''1 month''']

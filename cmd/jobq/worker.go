@@ -28,26 +28,27 @@ import (
 
 // workerFlags are the flags of `jobq worker`.
 type workerFlags struct {
-	queues       []string
-	run          []string
-	runStream    []string
-	runHTTP      []string
-	endsItself   []string
-	steps        []string
-	config       string
-	allowExec    bool
-	batch        worker.Batch
-	lease        time.Duration
-	poll         time.Duration
-	pollOnly     bool
-	claimAhead   bool
-	drainTimeout time.Duration
-	reconcile    string
-	janitorMode  string
-	janitor      janitorFlags
-	metricsAddr  string
-	log          logFlags
-	keys         keysFlag
+	queues              []string
+	run                 []string
+	runStream           []string
+	runHTTP             []string
+	endsItself          []string
+	steps               []string
+	config              string
+	allowExec           bool
+	batch               worker.Batch
+	lease               time.Duration
+	poll                time.Duration
+	pollOnly            bool
+	claimAhead          bool
+	drainTimeout        time.Duration
+	failUnreadableAfter time.Duration
+	reconcile           string
+	janitorMode         string
+	janitor             janitorFlags
+	metricsAddr         string
+	log                 logFlags
+	keys                keysFlag
 }
 
 func newWorkerCommand(a *app) *cobra.Command {
@@ -101,6 +102,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN; behind a pooler that shares sessions it is so by itself, unless --listen-url gives a direct connection")
 	flags.BoolVar(&f.claimAhead, "claim-ahead", true, "also claim the short jobs that begin in the next 50 ms, of queues for which the file does not say otherwise; false: only when a slot is free")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
+	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "fail a job for good that no worker could decrypt for so long")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
 	f.janitor.add(flags)
@@ -127,7 +129,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if a.isProcess {
 		programs.AdoptOrphans()
 	}
-	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout")...); err != nil {
+	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout", "fail-unreadable-after")...); err != nil {
 		return err
 	}
 	log, err := f.log.logger(cmd.ErrOrStderr())
@@ -167,7 +169,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	defer client.Pool().Close()
 	workerConfig := worker.Config{
-		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
+		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout, FailUnreadableAfter: f.failUnreadableAfter,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	}
 	if f.janitorMode == janitorOff {
@@ -247,6 +249,7 @@ func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error)
 		value  config.Duration
 	}{
 		"lease": {&f.lease, file.Lease}, "poll": {&f.poll, file.Poll}, "drain-timeout": {&f.drainTimeout, file.DrainTimeout},
+		"fail-unreadable-after": {&f.failUnreadableAfter, file.FailUnreadableAfter},
 	} {
 		if setting.value > 0 && !changed(flag) {
 			*setting.target = time.Duration(setting.value)

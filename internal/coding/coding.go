@@ -89,6 +89,10 @@ var errNoKeys = errors.New("there are no keys here: docs/encryption.md says how 
 // it has encoded for that job: it stays so.
 var ErrDamaged = errors.New("the value is damaged")
 
+// ErrDoubtful is the reason of a Codec that has the key, with which it has decrypted nothing so far: the
+// value is damaged, or the key has another secret here than elsewhere.
+var ErrDoubtful = errors.New("the value is damaged, or the key has the wrong secret")
+
 // ErrEncoded refuses a value that looks like a stored one. It may come from outside: who has
 // read the database could else have a handler decrypt what they cannot.
 var ErrEncoded = errors.New("it is encrypted already, or has the member \"$jobq\", which is reserved for that")

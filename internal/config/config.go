@@ -33,7 +33,9 @@ type File struct {
 	Lease        Duration         `yaml:"lease"`
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
-	Kinds        map[string]Kind  `yaml:"kinds"`
+	// FailUnreadableAfter is after how long a job fails that nobody can decrypt.
+	FailUnreadableAfter Duration        `yaml:"fail_unreadable_after"`
+	Kinds               map[string]Kind `yaml:"kinds"`
 	// Codec is what args, checkpoints and results are encrypted with.
 	Codec Codec `yaml:"codec"`
 	// App is whose Schedules they are. A file without the key schedules declares

@@ -27,6 +27,7 @@ queues:
   hashed: {key_separator: "#"}
   each: {key_separator: none}
 drain_timeout: 1m
+fail_unreadable_after: 3d
 codec: {keys_file: /etc/jobq/keys}
 kinds:
   resize:
@@ -64,6 +65,7 @@ kinds:
 		"each":     {KeySeparator: new(""), Line: 11},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
+	require.Equal(t, config.Duration(72*time.Hour), file.FailUnreadableAfter)
 	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
 	require.Equal(t, config.Kind{
 		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),

@@ -7,6 +7,8 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const UnreadableSetApart = `-- name: UnreadableSetApart :one
@@ -53,5 +55,51 @@ func (q *Queries) UnreadableSetApart(ctx context.Context, arg UnreadableSetApart
 		&i.Ids,
 		&i.Problems,
 	)
+	return i, err
+}
+
+const UnreadableSince = `-- name: UnreadableSince :one
+select coalesce((
+    select extract(epoch from clock_timestamp() - min(a.finished_at)) * 1000
+      from jobq.attempt a
+      where a.job_id = $1 and a.outcome = 'unreadable'
+        and a.finished_at between clock_timestamp() - interval '10 years' and clock_timestamp()
+        and a.finished_at > coalesce((
+          select max(b.finished_at) from jobq.attempt b where b.job_id = $1 and b.outcome <> 'unreadable'), '-infinity')
+  ), -1)::bigint as for_ms,
+  exists (
+    select from jobq.worker w
+      where $2::text = any(w.keys) and w.id <> $3 and not w.draining and w.drain_requested_at is null
+        and w.heartbeat_at > clock_timestamp() - $4::interval
+        and w.queues -> $5::text is not null and $6::text = any(w.kinds)) as others
+`
+
+type UnreadableSinceParams struct {
+	ID      int64
+	Key     string
+	Worker  string
+	Silence pgtype.Interval
+	Queue   string
+	Kind    string
+}
+
+type UnreadableSinceRow struct {
+	ForMs  int64
+	Others bool
+}
+
+// UnreadableSince is for how many milliseconds no worker has been able to decode a job, by its history; -1 if that does not say.
+// others says whether another worker that lives has the key, and handles such jobs. Needs attempt_job_id_idx only.
+func (q *Queries) UnreadableSince(ctx context.Context, arg UnreadableSinceParams) (UnreadableSinceRow, error) {
+	row := q.db.QueryRow(ctx, UnreadableSince,
+		arg.ID,
+		arg.Key,
+		arg.Worker,
+		arg.Silence,
+		arg.Queue,
+		arg.Kind,
+	)
+	var i UnreadableSinceRow
+	err := row.Scan(&i.ForMs, &i.Others)
 	return i, err
 }

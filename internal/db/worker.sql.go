@@ -78,10 +78,10 @@ func (q *Queries) RunKey(ctx context.Context) ([]byte, error) {
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, programs)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, keys, programs)
     values ($3, $5, $6, $7, $8, $9, $10, $11,
       $12, $13, $14, $15, $2::text[],
-      $16, $17)
+      $16, coalesce($17::text[], '{}'), $18)
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
@@ -125,6 +125,7 @@ type WorkerBeatParams struct {
 	Version        string
 	Queues         json.RawMessage
 	KindSlots      json.RawMessage
+	Keys           []string
 	Programs       json.RawMessage
 }
 
@@ -167,6 +168,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.Version,
 		arg.Queues,
 		arg.KindSlots,
+		arg.Keys,
 		arg.Programs,
 	)
 	if err != nil {

@@ -781,6 +781,7 @@ create table jobq.worker (
   queues       jsonb       not null,
   kinds        text[]      not null,
   kind_slots   jsonb, -- of kinds that have slots of their own, in each queue; null: an earlier version of jobq, which does not tell
+  keys         text[]      not null default '{}', -- names of the keys with which it can decrypt
   constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 ) with (fillfactor = 50);
 

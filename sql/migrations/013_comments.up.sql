@@ -215,6 +215,7 @@ comment on column jobq.worker.queues is 'Slots by queue, as a JSON object.';
 comment on column jobq.worker.programs is 'What its programs have done, by kind, as a JSON object.';
 comment on column jobq.worker.kinds is 'That it has handlers for.';
 comment on column jobq.worker.kind_slots is 'Slots by kind, in each queue, as a JSON object: of kinds that have slots of their own; null: not known.';
+comment on column jobq.worker.keys is 'Names of the keys with which it can decrypt.';
 
 comment on table jobq.setting is 'Settings of the whole schema: one row. Change them with jobq.act_settings.';
 comment on column jobq.setting.singleton is 'Always true.';

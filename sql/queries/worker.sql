@@ -8,10 +8,10 @@
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, programs)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, keys, programs)
     values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
       sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
-      sqlc.arg(kind_slots), sqlc.arg(programs))
+      sqlc.arg(kind_slots), coalesce(sqlc.arg(keys)::text[], '{}'), sqlc.arg(programs))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs

@@ -1,7 +1,8 @@
 // Package unreadable decides what becomes of jobs that a worker cannot decode. Each such job
-// waits, without using an attempt, and a kind of which the worker can read no job is not
-// claimed for a while: other workers may have the key, and would find the jobs waiting. Then
-// one job tries. For example, with jobs of kind "charge" and a key k9 that the worker lacks:
+// waits, without using an attempt. If another worker has the key, a kind of which this one can
+// read no job is not claimed for a while, so that the jobs go to the other. Then one job tries.
+// A key that nobody has pauses nothing: anybody who may add jobs can invent one. For example,
+// with jobs of kind "charge" and a key k9 that this worker lacks, and that another one has:
 //
 //	t=0 s    jobs 41 to 45 are to run again after 30 s; one warning
 //	t=0 s    45 was the fifth in a row: "charge" is not claimed for 30 s, and the
@@ -28,8 +29,7 @@ const (
 	// jobs of the kind have been.
 	DelayMin = 30 * time.Second
 	delayMax = 10 * time.Minute
-	// rowMax is how many jobs in a row must be unreadable before their kind is not claimed. A
-	// few jobs may be damaged while others can be read.
+	// rowMax is how many jobs in a row must be for others before their kind is not claimed.
 	rowMax = 5
 	// warnEvery is how often there is a warning of a key.
 	warnEvery = 10 * time.Minute
@@ -52,7 +52,7 @@ type Memory struct {
 type kind struct {
 	since   time.Time // zero once a job could be read
 	until   time.Time // not claimed before
-	inRow   int       // jobs that could not be read, one after the other
+	inRow   int       // jobs that only others could read, one after the other
 	wasRead bool      // a job could be read since the first that could not
 }
 
@@ -73,10 +73,13 @@ type Verdict struct {
 }
 
 // Failed notes that a job of the kind cannot be read, because of the key: "" if that is not
-// known. A value that is damaged stays so, and its job waits for the longest time at once.
-func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) Verdict {
+// known. others says that another worker has the key; else the verdict has neither ToOthers nor a Pause.
+func (m *Memory) Failed(kindName, keyName string, others bool, now time.Time) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !others {
+		return m.failedKeyLocked(keyName, now)
+	}
 	ofKind := m.kinds[kindName]
 	if ofKind != nil && now.Before(ofKind.until) {
 		return Verdict{ToOthers: true}
@@ -84,7 +87,7 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 	if ofKind == nil {
 		ofKind = new(kind)
 		if m.kinds == nil {
-			m.kinds, m.keys = make(map[string]*kind), make(map[string]*key)
+			m.kinds = make(map[string]*kind)
 		}
 		m.kinds[kindName] = ofKind
 	}
@@ -92,7 +95,7 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 		ofKind.since = now
 		m.addUnreadLocked(1)
 	}
-	verdict := m.failedKeyLocked(keyName, damaged, now)
+	verdict := m.failedKeyLocked(keyName, now)
 	if ofKind.inRow++; ofKind.inRow >= rowMax {
 		verdict.Pause = delay(now.Sub(ofKind.since))
 		if ofKind.wasRead {
@@ -103,27 +106,13 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 	return verdict
 }
 
-// FailedStep notes that the result of a step cannot be read, because of the key. It says nothing
-// about the kind, whose args could be read: the verdict has neither ToOthers nor a Pause.
-func (m *Memory) FailedStep(keyName string, damaged bool, now time.Time) Verdict {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.keys == nil {
-		m.kinds, m.keys = make(map[string]*kind), make(map[string]*key)
-	}
-	return m.failedKeyLocked(keyName, damaged, now)
-}
-
-func (m *Memory) failedKeyLocked(keyName string, damaged bool, now time.Time) Verdict {
+func (m *Memory) failedKeyLocked(keyName string, now time.Time) Verdict {
 	ofKey := m.keyLocked(keyName)
 	if ofKey.since.IsZero() {
 		ofKey.since = now
 		m.addUnreadLocked(1)
 	}
 	verdict := Verdict{Delay: delay(now.Sub(ofKey.since)), Warn: now.Sub(ofKey.warnedAt) >= warnEvery}
-	if damaged {
-		verdict.Delay = delayMax
-	}
 	if verdict.Warn {
 		ofKey.warnedAt = now
 	}
@@ -151,6 +140,9 @@ func (m *Memory) keyLocked(name string) *key {
 			m.addUnreadLocked(-1)
 		}
 		delete(m.keys, oldest)
+	}
+	if m.keys == nil {
+		m.keys = make(map[string]*key)
 	}
 	m.keys[name] = added
 	return added
