@@ -37,7 +37,8 @@ func forge(t *testing.T, producer *jobq.Client, count int, key string) (ids []in
 }
 
 // Args that somebody has forged, however many, keep no job of their kind from running: neither where keys are used,
-// also under the name of a real one, nor where none are.
+// also under the name of a real one, nor where none are. Method: the first claim takes forged ones alone, beside another
+// worker with the same keys.
 func TestForgedArgsStopNobody(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -68,12 +69,16 @@ func TestForgedArgsStopNobody(t *testing.T) {
 				good = append(good, enqueue(t, client, i, nil), enqueue(t, plain, i, nil))
 			}
 			log := new(logged)
-			for range 2 { // each lives beside another with the same keys
-				w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
-				require.NoError(t, err)
-				require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
-				run(t, w)
-			}
+			_, err := pool.Exec(context.Background(), `insert into jobq.worker (id, pid, hostname, version, queues, kinds, keys, heartbeat_at)
+				values ('other', 1, 'h', 'v', '{"default": 1}', '{task}', coalesce($1, '{}'::text[]), now() + interval '1 hour')`, test.keys)
+			require.NoError(t, err)
+			w, err := worker.New(client, &worker.Config{
+				NoJanitor: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
+				Queues: map[string]worker.QueueConfig{"default": {Slots: 5, NoClaimAhead: true}},
+			})
+			require.NoError(t, err)
+			require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
+			run(t, w)
 			for _, id := range good {
 				awaitState(t, plain, id, jobq.StateCompleted)
 			}
