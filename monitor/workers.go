@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -61,17 +60,10 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 			Draining: row.Draining, Running: row.Running,
 			StartedAt: db.Moment(row.StartedAt), HeartbeatAt: db.Moment(row.HeartbeatAt),
 		}
-		if err := json.Unmarshal(row.Queues, &workers[i].Slots); err != nil {
-			return nil, fmt.Errorf("queues of worker %s: %w", row.ID, err)
-		}
-		if row.KindSlots != nil {
-			if err := json.Unmarshal(row.KindSlots, &workers[i].KindSlots); err != nil {
-				return nil, fmt.Errorf("slots of the kinds of worker %s: %w", row.ID, err)
-			}
-		}
-		if err := json.Unmarshal(row.Programs, &workers[i].Programs); err != nil {
-			return nil, fmt.Errorf("programs of worker %s: %w", row.ID, err)
-		}
+		// What a worker has not written as jobq does is left out: one row must not hide the others.
+		_ = json.Unmarshal(row.Queues, &workers[i].Slots)
+		_ = json.Unmarshal(row.KindSlots, &workers[i].KindSlots)
+		_ = json.Unmarshal(row.Programs, &workers[i].Programs)
 	}
 	return workers, nil
 }

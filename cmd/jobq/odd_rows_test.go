@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -50,14 +51,19 @@ declare
 	c record;
 	odd text;
 	new_id bigint;
+	place tid;
 	planted integer := 0;
 begin
 	for c in select a.attname, coalesce(nullif(t.typbasetype, 0), t.oid)::regtype as type, a.attnotnull from pg_attribute a join pg_type t on t.oid = a.atttypid where a.attrelid = of_table and a.attnum > 0 and not a.attisdropped and a.attidentity = '' loop
 		foreach odd in array coalesce(odd_values(c.type), '{}') || 'null'::text loop
 			if c.attname = id_column then continue; end if;
 			begin
-				execute made_by into new_id;
-				execute format('update %s set %I = %s where %I = $1', of_table, c.attname, odd, id_column) using new_id;
+				execute made_by into new_id, place;
+				if id_column <> '' then
+					execute format('update %s set %I = %s where %I = $1', of_table, c.attname, odd, id_column) using new_id;
+				else
+					execute format('update %s set %I = %s where ctid = $1', of_table, c.attname, odd) using place;
+				end if;
 				insert into odd values (new_id, base, c.attname, odd);
 				planted := planted + 1;
 			exception when others then
@@ -99,6 +105,19 @@ func oddRows(t *testing.T, pool *pgxpool.Pool) {
 		`select plant_odd('old', 'jobq.run', $$insert into jobq.run (id, lease_id, slot, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args, state, finished_at)
 			select nextval('jobq.job_id_seq'), jobq.lease_day((now() at time zone 'UTC')::date - 5) + nextval('jobq.lease_number_seq'), 1, now() - interval '5 days', 0, 0, 25, 0, false, 'default', 'task', '{}',
 				'failed', now() - interval '5 days' returning id$$, 'id')`,
+		// Each of these rows has a number in the place of a job's id, and no id of its own.
+		`select plant_odd(t.name::text, t.name, 'insert into ' || t.name || t.made || ' returning nextval(''jobq.job_id_seq''), ctid', '')
+			from (values
+				('jobq.attempt_default'::regclass, $$ (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) values (1, now() + interval '9 years', now(), 1, 'failed', 1, 'w')$$),
+				('jobq.worker', $$ (id, pid, hostname, version, queues, kinds) values (gen_random_uuid(), 1, 'h', 'v', '[]', '{}')$$),
+				('jobq.event', $$ (type, source) values ('error', 'w')$$),
+				('jobq.audit', $$ (actor, action) values ('ann', 'requeue')$$),
+				('jobq.kind', $$ (name) values (gen_random_uuid())$$),
+				('jobq.queue', $$ (name) values (gen_random_uuid())$$),
+				('jobq.schedule', $$ (name, kind, every) values (gen_random_uuid(), 'task', '1 h')$$),
+				('jobq.stat', $$ (minute, run_seconds, wait_seconds, completed, failed, retried, lost, cancelled, queue, kind) values (date_trunc('minute', now()), 1, 1, 1, 1, 1, 1, 1, gen_random_uuid(), 'task')$$),
+				('jobq.stat_delta', $$ (minute, run_seconds, wait_seconds, completed, failed, retried, lost, cancelled, queue, kind) values (date_trunc('minute', now()), 1, 1, 1, 1, 1, 1, 1, gen_random_uuid(), 'task')$$)
+			) t(name, made)`,
 		"set session_replication_role = origin",
 	} {
 		_, err := conn.Exec(ctx, sql)
@@ -179,14 +198,14 @@ func TestOddRowsAreShown(t *testing.T) {
 		"list state:failed --sort finished", "errors", "queues", "stats", "workers", "kinds", "events --json", "audit --json",
 	} {
 		out, stderr, code := invoke(t, "", append(strings.Fields(command), "--database-url", url)...)
-		require.Zero(t, code, "%s: %s", command, stderr)
-		require.NotEmpty(t, out)
+		assert.Zero(t, code, "%s: %s", command, stderr)
+		assert.NotEmpty(t, out)
 	}
 	_, stderr, code := invoke(t, "", "doctor", "--database-url", url)
 	require.Equal(t, exitCritical, code, stderr)
 	scraped := httptest.NewRecorder()
 	metrics.Handler(nil, metrics.NewDatabase(monitor.New(client))).ServeHTTP(scraped, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-	require.Contains(t, scraped.Body.String(), "jobq_up 1")
+	assert.Contains(t, scraped.Body.String(), "jobq_up 1")
 
 	watched := monitor.New(client)
 	for what, ask := range map[string]func(context.Context) error{
@@ -201,13 +220,13 @@ func TestOddRowsAreShown(t *testing.T) {
 		"leader":    func(ctx context.Context) error { _, err := watched.Leader(ctx); return err },
 		"schedules": func(ctx context.Context) error { _, err := watched.Schedules(ctx, "", 500); return err },
 	} {
-		require.NoError(t, ask(t.Context()), "the terminal UI asks for %s", what)
+		assert.NoError(t, ask(t.Context()), "the terminal UI asks for %s", what)
 	}
 
 	today := dayExport{day: query[time.Time](t, pool, "select (now() at time zone 'UTC')::date")}
-	require.NoError(t, today.write(t.Context(), client, io.Discard))
+	assert.NoError(t, today.write(t.Context(), client, io.Discard))
 	require.EqualValues(t, query[int64](t, pool, "select count(*) from jobq.run where lease_id between jobq.lease_day((now() at time zone 'UTC')::date) and jobq.lease_day((now() at time zone 'UTC')::date + 1) - 1"), today.jobs)
-	rows, err := pool.Query(t.Context(), "select id, base, name, value from odd order by id")
+	rows, err := pool.Query(t.Context(), "select id, base, name, value from odd where base not like 'jobq.%' order by id")
 	require.NoError(t, err)
 	odd, err := pgx.CollectRows(rows, pgx.RowToStructByPos[oddRow])
 	require.NoError(t, err)

@@ -71,6 +71,7 @@ drop function jobq.sweep_blocks(jobq.sweep, text, integer);
 drop function jobq.sweep_begin();
 drop function jobq.attempts_forget(bigint[], timestamptz[], timestamptz);
 drop function jobq.keep_from_day(interval);
+drop function jobq.kept_for(interval);
 drop function jobq.retention_span();
 drop function jobq.keep_from();
 drop index jobq.run_default_place_idx;

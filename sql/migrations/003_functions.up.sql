@@ -1252,10 +1252,15 @@ end $$;
 -- For partition_add, default_prune, day_needed and export_first.
 create index run_default_place_idx on jobq.run_default (lease_id, id);
 
+-- kept_for is a retention within its limits, whatever a row says: arithmetic with a longer one would fail, and end each sweep.
+create function jobq.kept_for(retention interval) returns interval
+  language sql immutable parallel safe
+  return least(greatest(retention, interval '1 day'), interval '10 years');
+
 -- keep_from is the time before which a job must have ended to be removed, for queues and states without a retention of their own.
 create function jobq.keep_from() returns timestamptz
   language sql stable
-  return statement_timestamp() - (select s.finished_retention from jobq.setting s);
+  return statement_timestamp() - (select jobq.kept_for(s.finished_retention) from jobq.setting s);
 
 -- retention_span is the shortest and the longest time for which finished jobs of any queue and state are
 -- kept. Both are finished_retention if there is no failed_retention, and no queue has a retention of its
@@ -1263,7 +1268,7 @@ create function jobq.keep_from() returns timestamptz
 create function jobq.retention_span(out shortest interval, out longest interval)
   language sql stable set enable_seqscan = off set jit = off
   as $$
-    select least(s.finished_retention, s.failed_retention, q.shortest), greatest(s.finished_retention, s.failed_retention, q.longest)
+    select jobq.kept_for(least(s.finished_retention, s.failed_retention, q.shortest)), jobq.kept_for(greatest(s.finished_retention, s.failed_retention, q.longest))
       from jobq.setting s
       cross join (
         select least(min(x.retention), min(x.failed_retention)) as shortest, greatest(max(x.retention), max(x.failed_retention)) as longest
@@ -1278,7 +1283,7 @@ create function jobq.retention_span(out shortest interval, out longest interval)
 -- is subtracted. A later end is stored in the job's own row (day_needed).
 create function jobq.keep_from_day(retention interval default null) returns date
   language sql stable
-  return (select least(((statement_timestamp() - coalesce(retention, s.finished_retention) - interval '1 minute') at time zone 'UTC')::date,
+  return (select least(((statement_timestamp() - jobq.kept_for(coalesce(retention, s.finished_retention)) - interval '1 minute') at time zone 'UTC')::date,
     case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
 -- day_needed says whether a day that is to be dropped must stay. A day of run stays if one of its leases
@@ -1493,7 +1498,7 @@ begin
       and (w.day is null or w.again_at <= statement_timestamp() or w.began_at > statement_timestamp()
         or exists (
           select from kept k
-            where d.day < k.from_day and d.day >= ((w.began_at - k.retention - interval '1 minute') at time zone 'UTC')::date))
+            where d.day < k.from_day and d.day >= ((w.began_at - jobq.kept_for(k.retention) - interval '1 minute') at time zone 'UTC')::date))
     order by d.day
     limit 1;
   if chosen is null then
@@ -1580,8 +1585,8 @@ begin
     ), known as materialized (
       select p.place, p.id, p.lease_id, p.slot,
           coalesce(p.finished_at, l.claimed_at + nullif(l.ended_ms, -1) * interval '1 ms') as ended_at,
-          case when p.state <> 'completed' then coalesce(q.failed_retention, q.retention, s.failed_retention, s.finished_retention)
-            else coalesce(q.retention, s.finished_retention) end as retention,
+          jobq.kept_for(case when p.state <> 'completed' then coalesce(q.failed_retention, q.retention, s.failed_retention, s.finished_retention)
+            else coalesce(q.retention, s.finished_retention) end) as retention,
           s.keep_until_exported and $1 >= s.exported_before as is_kept
         from page p
         cross join jobq.setting s
@@ -3821,5 +3826,5 @@ revoke execute on function
   jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.rate_again_at, jobq.throttle_ready_at, jobq.throttled_until, jobq.key_throttled_until, jobq.turn_shareable, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_pause, jobq.lane_hints_take, jobq.lane_pick, jobq.lane_weights, jobq.lane_shares, jobq.lane_note, jobq.lane_due, jobq.group_turn_first, jobq.group_turn, jobq.lane_group, jobq.lane_ungroup, jobq.lane_group_shares, jobq.lane_group_charge, jobq.lane_unfill, jobq.lane_look_again, jobq.lane_walk, jobq.lane_claim_sets, jobq.lane_claim_each, jobq.lane_claim, jobq.lane_hints_add, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_take, jobq.suspect_next, jobq.claim_alone, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
+  jobq.partition_yield, jobq.partition_add, jobq.kept_for, jobq.keep_from, jobq.retention_span, jobq.keep_from_day, jobq.day_needed, jobq.attempts_forget, jobq.sweep_begin, jobq.sweep_blocks, jobq.sweep_leases, jobq.history_sweep, jobq.retention_changed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

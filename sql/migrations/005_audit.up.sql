@@ -649,7 +649,7 @@ begin
   if act_kind.action = 'kind_resume' then
     -- Who has the kind has looked beyond its jobs: see act_queue.
     perform jobq.wake('head', q.name)
-      from (select distinct jsonb_object_keys(w.queues) as name from jobq.worker w where act_kind.kind = any(w.kinds) limit 1000) q;
+      from (select distinct jsonb_object_keys(case when jsonb_typeof(w.queues) = 'object' then w.queues end) as name from jobq.worker w where act_kind.kind = any(w.kinds) limit 1000) q;
   end if;
   audit := jobq.audit_begin(act_kind.actor, act_kind.action, act_kind.kind, act_kind.note);
   update jobq.audit a set replaced = jsonb_build_object('pause_reason', was) where a.id = audit and was is not null;

@@ -40,8 +40,8 @@ with recursive ready as (
       order by r.finished_at desc limit sqlc.arg(count_max)::bigint) e
     group by e.queue
 ), slot as (
-  select s.name, sum((s.queues ->> s.name)::integer) as slots
-    from (select jsonb_object_keys(w.queues) as name,
+  select s.name, sum(case when jsonb_typeof(s.queues -> s.name) = 'number' then least((s.queues ->> s.name)::numeric, 1000000) end)::bigint as slots
+    from (select jsonb_object_keys(case when jsonb_typeof(w.queues) = 'object' then w.queues end) as name,
         case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute' then w.queues end as queues
       from jobq.worker w
       limit 1000) s

@@ -286,7 +286,7 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                   from jobq.lease l left join jobq.queue q on q.name = l.queue
                   where sqlc.arg(scan)::boolean and (l.id = any(sqlc.arg(aside_leases)::bigint[])) is not true) as lease,
                 -- Queues without a row have the default.
-                case when sqlc.arg(scan)::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
+                case when sqlc.arg(scan)::boolean then (select greatest(least(min(q.lease), jobq.lease_default()), interval '1 s') from jobq.queue q) end as shortest
           ) e
       ) l
       -- Not min(): without statistics, the planner would rather read all of them. And offset 0, or it
