@@ -37,7 +37,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
 	// Two for each queue, and one each for leases, cancelled jobs, progress, output, heartbeats, aged priorities, digests and
-	// the outcomes of claims. Handlers that store something, and the searches of unanswered.go and batch.go, share two more.
+	// the outcomes of claims. Handlers that store something, and the searches of unanswered.go, batch.go and setapart.go, share two more.
 	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 10 // #nosec G115 -- small
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)

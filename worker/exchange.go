@@ -62,7 +62,6 @@ func (q *queue) roundTrip(ctx context.Context, next work) bool {
 	if len(results)+len(next.begin) > 0 { // the round trip locks their leases, so that they cannot be extended meanwhile
 		patience = settings.Length / 4
 	}
-	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, patience))
 	defer cancel()
 	sent := clock.SinceBoot()
@@ -86,8 +85,8 @@ func (q *queue) roundTrip(ctx context.Context, next work) bool {
 		claim.answered(answer, sent, took)
 	default:
 		claim.failed(took, err)
-		if len(results) == 0 && db.IsUnreadable(err) && q.setApart(outer, err) {
-			return true
+		if db.MayBeUnreadable(err) {
+			q.apart.look(err)
 		}
 	}
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 )
 
 // queue runs the jobs of one queue, or of one kind in it that has slots of its own. One
-// goroutine (run) talks to the database, another (assist) helps it when many results gather,
-// and one goroutine for each slot runs handlers. A result waits for the round trip under way;
+// goroutine (run) talks to the database, another (assist) helps it when many results gather, a
+// third (setApart) looks for jobs that no claim can read, and one for each slot runs handlers. A result waits for the round trip under way;
 // the next one stores all results that have gathered, and claims jobs.
 type queue struct {
 	worker *Worker
@@ -41,9 +41,7 @@ type queue struct {
 	shared
 	notifications *waking.Notifications
 	keysLookAt    time.Duration // of run's goroutine
-	// apartAfter is where setApart goes on; nil: at the head. Guarded by apartMu.
-	apartMu    sync.Mutex
-	apartAfter *db.UnreadableSetApartParams
+	apart         apart
 
 	buffer chan *Run // claimed, not yet started; those that may not begin yet are in load
 	// someLost says that leases of jobs that may not begin yet may be lost.
@@ -71,6 +69,7 @@ func newQueue(w *Worker, name string, slots int, shared shared) *queue {
 		worker: w, name: name, load: newLoad(slots), shared: shared,
 		buffer: make(chan *Run, slots+line.AheadMax), asked: make(chan chan bool, 1),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		apart: apart{failures: make(chan error, 1)},
 	}
 	q.notifications = w.spreader.Notifications(name, q.idleWorkers, func() { signal(q.wake) })
 	return q
@@ -160,9 +159,12 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	}
 	defer close(q.buffer)
 	over := make(chan struct{})
-	var assistant sync.WaitGroup
-	assistant.Go(func() { q.assist(ctx, flush, over) })
-	defer assistant.Wait()
+	lookCtx, stopLooks := context.WithCancel(ctx)
+	var assistants sync.WaitGroup
+	assistants.Go(func() { q.assist(ctx, flush, over) })
+	assistants.Go(func() { q.setApart(lookCtx) })
+	defer assistants.Wait()
+	defer stopLooks()
 	defer close(over)
 
 	poll := time.NewTimer(q.pollInterval())

@@ -50,6 +50,7 @@ type Worker struct {
 	spawns     chan struct{} // a semaphore: runs that add jobs as a step
 	digests    *digest.Digester
 	solitude   *solitude
+	apartTurn  sync.Mutex  // of its queues' looks for jobs that cannot be read
 	sessions   db.Sessions // as found at the start
 	// connectionsMax is how many connections to the server the worker may open; null: not known.
 	connectionsMax pgtype.Int4

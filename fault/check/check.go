@@ -196,6 +196,9 @@ func (c *checker) job(id int64, history []row) {
 		}
 		switch {
 		case r.Op == "insert":
+			if stage == "pending" && r.Stage == "finished" && leavesPending(history[i+1:], r.Txid) {
+				stage = "left pending" // a job that cannot be read is copied before it is deleted
+			}
 			c.enter(id, stage, r, token)
 			if r.Stage == "running" {
 				claimed = r.At
@@ -219,11 +222,18 @@ func (c *checker) job(id int64, history []row) {
 			c.leave(id, r, next)
 			stage = "left " + r.Stage
 		case r.Op == "delete":
-			stage = "left " + r.Stage
+			if stage == r.Stage {
+				stage = "left " + r.Stage
+			}
 		case r.Stage == "running":
 			c.held(id, r)
 		}
 	}
+}
+
+// leavesPending says whether the transaction deletes the job from pending, later in its history.
+func leavesPending(later []row, txid int64) bool {
+	return slices.ContainsFunc(later, func(r row) bool { return r.Txid == txid && r.Op == "delete" && r.Stage == "pending" })
 }
 
 // enter checks that a stage may follow the one before.

@@ -42,6 +42,7 @@ const (
 	codeSerialization     = "40001"
 	codeDeadlock          = "40P01"
 	codeLimitExceeded     = "54000"
+	codeOutOfMemory       = "53200"
 	codeStatementTooDeep  = "54001"
 	codeLockTimeout       = "55P03"
 	codeForbidden         = "42501"
@@ -192,6 +193,12 @@ func IsUnreadable(err error) bool {
 	}
 	return strings.HasPrefix(sqlState, "22") || strings.HasPrefix(sqlState, "XX") || sqlState == codeLimitExceeded ||
 		sqlState == codeStatementTooDeep || sqlState == codeCheck
+}
+
+// MayBeUnreadable says that a claim may have failed because of a job that cannot be read: IsUnreadable says so, the server has
+// no memory for it, or it needs longer to make its text than the claim may take.
+func MayBeUnreadable(err error) bool {
+	return IsUnreadable(err) || code(err) == codeOutOfMemory || IsTimeout(err) && !IsLockTimeout(err)
 }
 
 // IsForeignStatement says that a prepared statement was there already, or was

@@ -110,7 +110,7 @@ drop function jobq.after_failure_require(text);
 drop function jobq.after_require(bigint[]);
 drop function jobq.json_of(text, text);
 drop function jobq.unreadable_set_apart(text, text, integer, bigint, integer);
-drop function jobq.job_set_apart(bigint, text);
+drop function jobq.job_set_apart(bigint, boolean);
 drop function jobq.json_shown(jsonb);
 drop function jobq.job_unreadable(bigint);
 drop function jobq.job_problem(

@@ -864,17 +864,30 @@ exception when others then
   return sqlerrm;
 end $$;
 
--- job_set_apart fails a job that no claim can read, for good, and says whether it has done so. It never began, and uses no attempt.
--- What can be moved of its values stays with it.
-create function jobq.job_set_apart(of_job bigint, problem text) returns boolean
-  language plpgsql
+-- job_set_apart fails a job that no claim can read, for good, and returns the reason; null if it has not done so. The job never
+-- began, and uses no attempt. What can be moved of its values stays with it. Another session's claim may have locked the job, until
+-- the server has given up making its text, even after the claim was cancelled. So it can wait for the lock.
+create function jobq.job_set_apart(of_job bigint, waits boolean) returns text
+  language plpgsql set lock_timeout = '1min'
   as $$
 declare
   job jobq.run;
+  problem text;
 begin
-  perform from jobq.pending p where p.id = of_job and p.position is not null for update skip locked;
-  if not found then
-    return false;
+  begin
+    if waits then
+      perform from jobq.pending p where p.id = of_job and p.position is not null for update;
+    else
+      perform from jobq.pending p where p.id = of_job and p.position is not null for update skip locked;
+    end if;
+  exception when lock_not_available then
+    return null;
+  end;
+  if found then
+    problem := jobq.job_unreadable(of_job); -- as it is now: it may have been edited
+  end if;
+  if problem is null then
+    return null;
   end if;
   insert into jobq.run
       (id, lease_id, slot, state, finished_at, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue,
@@ -901,12 +914,13 @@ begin
   if pg_sequence_last_value('jobq.dependency_seq') is not null then
     perform jobq.parents_ended(array[of_job]);
   end if;
-  return true;
+  return problem;
 end $$;
 
 -- unreadable_set_apart looks at up to job_count available jobs of a queue after a place, in the order of pending_claim_idx, and sets
 -- those apart that no claim can read. Workers call it after a claim that has failed for what it has read: one such job would make
 -- each claim of the queue fail. It returns these jobs, and the place for the next call; a null key when it has come to the end.
+-- It waits for the lock of the first of them, while it has locked nothing itself, and leaves out others that are locked.
 create function jobq.unreadable_set_apart(
   of_queue text, inout key text, inout priority integer, inout place bigint, job_count integer, out ids bigint[], out problems text[]
 )
@@ -917,6 +931,7 @@ declare
   job record;
   problem text;
   looked integer := 0;
+  waits boolean := true;
 begin
   ids := '{}';
   problems := '{}';
@@ -929,8 +944,10 @@ begin
     key := job.partition_key;
     priority := job.priority;
     place := job.position;
-    problem := jobq.job_unreadable(job.id);
-    if problem is not null and jobq.job_set_apart(job.id, problem) then
+    continue when jobq.job_unreadable(job.id) is null;
+    problem := jobq.job_set_apart(job.id, waits);
+    waits := false;
+    if problem is not null then
       ids := ids || job.id;
       problems := problems || left(problem, 300);
     end if;
