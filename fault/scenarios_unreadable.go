@@ -36,7 +36,7 @@ func oddAmongGood(l *lab) error {
 		if workers[i], err = l.worker(); err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 0, oddJobsLeft); err != nil {
+		if err := l.awaitNumber(3*patience, 0, oddJobsLeft); err != nil {
 			return brokenf("an odd job keeps its place at the head of the line: %s", err)
 		}
 		return nil
