@@ -18,6 +18,7 @@ var calendar = map[string]string{
 	"parameter wake_after":                      "of step_use, which step_sleep calls: added to a time",
 	"parameter timeout of step_wait":            "added to a time",
 	"parameter retention of keep_from_day":      "subtracted from a date",
+	"parameter retention of kept_for":           "subtracted from a date",
 	"parameter finished_retention":              "subtracted from a date",
 	"parameter failed_retention":                "subtracted from a date",
 	"column setting.finished_retention":         "subtracted from a date",
@@ -85,8 +86,8 @@ func TestNoMonthsWhereSecondsAreMeant(t *testing.T) {
 				where p.pronamespace = 'jobq'::regnamespace and a.type in ('interval'::regtype, 'interval[]'::regtype) and a.mode in ('i', 'b')
 			union all
 			select format('column %s.%s', c.relname, a.attname), ''
-				from pg_attribute a join pg_class c on c.oid = a.attrelid
-				where c.relnamespace = 'jobq'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and a.attnum > 0 and a.atttypid = 'interval'::regtype`)
+				from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_type t on t.oid = a.atttypid
+				where c.relnamespace = 'jobq'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition and a.attnum > 0 and 'interval'::regtype in (t.oid, t.typbasetype)`)
 		require.NoError(t, err)
 		var unknown []string
 		for rows.Next() {
