@@ -57,7 +57,7 @@ grant select on
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
 grant execute on function jobq.channel, jobq.json_shown to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.watch, jobq.watch_end to jobq_viewer, jobq_admin;
-grant execute on function jobq.queue_known, jobq.export_first, jobq.retention_span to jobq_viewer, jobq_admin;
+grant execute on function jobq.queue_known, jobq.export_first, jobq.retention_span, jobq.kept_for to jobq_viewer, jobq_admin;
 -- Who waits for a job to end reads how it did, and says that it waits.
 grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end to jobq_viewer, jobq_worker, jobq_admin;
 grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be woken?

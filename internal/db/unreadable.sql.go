@@ -60,17 +60,17 @@ func (q *Queries) UnreadableSetApart(ctx context.Context, arg UnreadableSetApart
 
 const UnreadableSince = `-- name: UnreadableSince :one
 select coalesce((
-    select extract(epoch from clock_timestamp() - min(a.finished_at)) * 1000
+    select extract(epoch from statement_timestamp() - min(a.finished_at)) * 1000
       from jobq.attempt a
       where a.job_id = $1 and a.outcome = 'unreadable'
-        and a.finished_at between clock_timestamp() - interval '10 years' and clock_timestamp()
+        and a.finished_at between statement_timestamp() - interval '10 years' and statement_timestamp()
         and a.finished_at > coalesce((
           select max(b.finished_at) from jobq.attempt b where b.job_id = $1 and b.outcome <> 'unreadable'), '-infinity')
   ), -1)::bigint as for_ms,
   exists (
     select from jobq.worker w
       where $2::text = any(w.keys) and w.id <> $3 and not w.draining and w.drain_requested_at is null
-        and w.heartbeat_at > clock_timestamp() - $4::interval
+        and w.heartbeat_at > statement_timestamp() - $4::interval
         and w.queues -> $5::text is not null and $6::text = any(w.kinds)) as others
 `
 

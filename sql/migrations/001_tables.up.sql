@@ -226,7 +226,7 @@ create index pending_held_idx on jobq.pending (waits, id) where waits or attempt
 -- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. They have no
 -- position, and are claimed by claim_alone. The condition stands in each statement that is about suspects;
 -- the first part of it costs other jobs less. Statements about jobs that are due leave suspects out with
--- greatest(least(2, max_attempts - attempts) - crashes, 0) <> 0: JobPromote says why it is written so.
+-- greatest(least(2, max_attempts - attempts::integer) - crashes, 0) <> 0: JobPromote says why it is written so.
 create index pending_suspect_idx on jobq.pending (queue, run_at, id) where crashes > 0 and crashes >= least(2, max_attempts - attempts);
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since

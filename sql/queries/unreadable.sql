@@ -11,15 +11,15 @@ select (a.key is null)::boolean as at_end, coalesce(a.key, '')::text as key, coa
 -- others says whether another worker that lives has the key, and handles such jobs. Needs attempt_job_id_idx only.
 -- name: UnreadableSince :one
 select coalesce((
-    select extract(epoch from clock_timestamp() - min(a.finished_at)) * 1000
+    select extract(epoch from statement_timestamp() - min(a.finished_at)) * 1000
       from jobq.attempt a
       where a.job_id = sqlc.arg(id) and a.outcome = 'unreadable'
-        and a.finished_at between clock_timestamp() - interval '10 years' and clock_timestamp()
+        and a.finished_at between statement_timestamp() - interval '10 years' and statement_timestamp()
         and a.finished_at > coalesce((
           select max(b.finished_at) from jobq.attempt b where b.job_id = sqlc.arg(id) and b.outcome <> 'unreadable'), '-infinity')
   ), -1)::bigint as for_ms,
   exists (
     select from jobq.worker w
       where sqlc.arg(key)::text = any(w.keys) and w.id <> sqlc.arg(worker) and not w.draining and w.drain_requested_at is null
-        and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+        and w.heartbeat_at > statement_timestamp() - sqlc.arg(silence)::interval
         and w.queues -> sqlc.arg(queue)::text is not null and sqlc.arg(kind)::text = any(w.kinds)) as others;
