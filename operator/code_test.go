@@ -40,7 +40,9 @@ func TestCodes(t *testing.T) {
 			require.Regexp(t, `^sqlstate 'JQ\d{3}'$`, raised[1], name)
 		}
 		for _, code := range regexp.MustCompile(`'(JQ\d+)'`).FindAllStringSubmatch(string(content), -1) {
-			used[code[1]] = true
+			if code[1] != "JQ000" { // undoes what generation_check has locked, and reaches nobody
+				used[code[1]] = true
+			}
 		}
 	}
 	require.Len(t, used, 5)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/jobq-dev/jobq/internal/mutant"
 )
@@ -78,11 +79,18 @@ func killDescendants() []process {
 func endOrphans(shim, group int) []leftProcess {
 	return describe(untilEnded(func() []process {
 		var left []process
+		if !hasEnded(shim) { // the line breaks before its children get another parent, which is this process
+			left = append(left, process{pid: shim, name: shimName})
+			_ = syscall.Kill(shim, syscall.SIGKILL) // ended meanwhile: fine
+		}
 		for _, process := range adopted.orphans() {
 			isOfShim := process.session == shim || group > 0 && process.group == group
 			switch {
 			case process.state == 'Z' && process.parent == os.Getpid():
-				_, _ = syscall.Wait4(process.pid, nil, syscall.WNOHANG, nil) // it has ended
+				// While another of its threads ends, it cannot be waited for, and its children are not adopted yet.
+				if pid, err := syscall.Wait4(process.pid, nil, syscall.WNOHANG, nil); pid == 0 && err == nil {
+					left = append(left, process)
+				}
 			case process.state != 'Z' && (isOfShim || process.parent == os.Getpid()):
 				left = append(left, process)
 				_ = syscall.Kill(process.pid, syscall.SIGKILL) // ended meanwhile, or not allowed: the next round sees it
@@ -90,6 +98,14 @@ func endOrphans(shim, group int) []leftProcess {
 		}
 		return left
 	}))
+}
+
+// hasEnded says whether a child has ended, with all its threads, and leaves it to be reaped.
+func hasEnded(pid int) bool {
+	var info [128]byte                                                                                         // siginfo_t
+	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, waitPID, uintptr(pid), uintptr(unsafe.Pointer(&info)), // #nosec G103 G115 -- the call's convention
+		waitExited|waitKeep|syscall.WNOHANG, 0, 0)
+	return errno != 0 || *(*int32)(unsafe.Pointer(&info[siginfoPID])) != 0 // #nosec G103 -- as the kernel has laid it out
 }
 
 // adoption is what a process knows that adopts the processes of its shims.

@@ -11,6 +11,7 @@ import (
 const (
 	prSetChildSubreaper = 36        // linux/prctl.h
 	waitAll             = 0         // P_ALL of linux/wait.h
+	waitPID             = 1         // P_PID
 	waitExited          = 4         // WEXITED
 	waitKeep            = 0x1000000 // WNOWAIT
 
