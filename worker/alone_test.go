@@ -96,7 +96,12 @@ func TestPoisonJobTakesNoInnocents(t *testing.T) {
 	for restart := 1; ; restart++ {
 		require.LessOrEqual(t, restart, 2*restarts)
 		_, ended := startPoisonChild(t, client, log)
-		code := <-ended
+		code := 0
+		select {
+		case code = <-ended:
+		case <-time.After(patience):
+			require.Fail(t, "no worker ends any more", "jobs: %s\n%s", states(t, client), log)
+		}
 		require.Equal(t, 3, code, log)
 		job, err := client.Get(ctx, id)
 		require.NoError(t, err)
@@ -236,4 +241,12 @@ func TestSuspectIsNoticedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, reaped, 1)
 	awaitState(t, client, id, jobq.StateCompleted)
+}
+
+// states are the jobs that have not completed, as the database has them.
+func states(t *testing.T, client *jobq.Client) (all string) {
+	t.Helper()
+	require.NoError(t, client.Pool().QueryRow(context.Background(), `select coalesce(string_agg(format('%s %s, attempts %s of %s, crashes %s, due %s', j.id, j.state, j.attempts, j.max_attempts,
+		p.crashes, j.run_at), '; '), 'none') from jobq.job j left join jobq.pending p using (id) where j.state <> 'completed'`).Scan(&all))
+	return all
 }
