@@ -2,6 +2,7 @@ package janitor_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,4 +72,26 @@ func TestQuarantine(t *testing.T) {
 	}
 	require.Equal(t, 1, quarantined, "of which one row is kept")
 	require.Contains(t, f.log.String(), `msg="kind quarantined: its workers crash" janitor=leader kind=Encode crashes=5`)
+}
+
+// A job that was alone in its worker each time that one was lost is known to do it. It fails after its attempts, and its kind goes
+// on: others of the kind do no harm. Method: a job that has crashed twice is lost six times, and nothing of its kind ends.
+func TestOneJobDoesNotQuarantineItsKind(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := setUp(t)
+	f.start(janitor.Config{ScanInterval: 20 * time.Millisecond})
+	for crash := 1; crash <= 6; crash++ {
+		f.exec("update jobq.kind set crashed_at = crashed_at - interval '10 minutes'") // as in TestQuarantine
+		require.NoError(t, pgtest.InsertRunning(ctx, f.pool, 1, pgtest.Columns{
+			"kind": "'Encode'", "crashes": "2", "started_at": "now() - interval '1 minute'", "lease_expires_at": "now() - interval '1 second'",
+		}))
+		require.Eventually(t, func() bool { return strings.Count(f.log.String(), "alone in its worker") == crash }, patience, 5*time.Millisecond)
+	}
+	kinds, err := monitor.New(f.client).Kinds(ctx)
+	require.NoError(t, err)
+	for _, kind := range kinds {
+		require.Nil(t, kind.PausedAt)
+		require.Zero(t, kind.Crashes)
+	}
 }
