@@ -84,3 +84,24 @@ func TestOddLeasesAreSetAside(t *testing.T) {
 		})
 	}
 }
+
+// Scheduled jobs that the database refuses to promote, here because of a trigger of somebody's. The log names each of them, once;
+// all others become available, also those that are due later, and the leader stays.
+func TestJobsThatCannotBePromotedArePassedBy(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec(`create function public.no() returns trigger language plpgsql as 'begin if new.args ->> 0 = ''odd'' then raise ''no''; end if; return new; end';
+		create trigger no before update on jobq.pending for each row execute function public.no()`)
+	f.exec(`insert into jobq.pending (kind, position, run_at, args)
+		select 'task', null, now() - interval '1 minute' + i * interval '1 ms', case when i in (3, 4, 900) then '["odd"]' else '[]' end::jsonb from generate_series(1, 1000) i`)
+	f.start(janitor.Config{ScanInterval: 20 * time.Millisecond})
+	require.Eventually(t, func() bool {
+		return f.number("select count(*) from jobq.pending where position is null") == 3 && strings.Count(f.log.String(), "job cannot be promoted, passed by") == 3
+	}, patience, 5*time.Millisecond)
+	f.exec("select jobq.enqueue('task', run_at => now() + interval '10 ms')")
+	require.Eventually(t, func() bool { return f.number("select count(*) from jobq.pending where position is not null") == 998 }, patience, 5*time.Millisecond)
+	require.Equal(t, 3, strings.Count(f.log.String(), "job cannot be promoted, passed by"), "each is told of once in a while")
+	require.NotContains(t, f.log.String(), "leadership lost")
+	f.exec("drop trigger no on jobq.pending")
+	require.Eventually(t, func() bool { return f.number("select count(*) from jobq.pending where position is null") == 0 }, patience, 5*time.Millisecond)
+}

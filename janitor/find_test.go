@@ -155,19 +155,26 @@ func TestLooksTogether(t *testing.T) {
 	}
 }
 
+// leading is a janitor of a new database with the leader's connection, which the test's end closes.
+func leading(t *testing.T, config *Config) (*pgxpool.Pool, *Janitor, *pgx.Conn) {
+	t.Helper()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, config)
+	require.NoError(t, err)
+	conn, err := j.connectLeader(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close(conn, db.CloseTimeout) })
+	return pool, j, conn
+}
+
 // A leader takes what it has heard after each step of recovery, of which a backlog needs
 // many: so it hears of the first schedule meanwhile.
 func TestBusyLeaderHears(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	pool := pgtest.Pool(t)
-	client, err := jobq.NewClient(pool, nil)
-	require.NoError(t, err)
-	j, err := New(client, &Config{NoReap: true})
-	require.NoError(t, err)
-	conn, err := j.connectLeader(ctx)
-	require.NoError(t, err)
-	defer db.Close(conn, db.CloseTimeout)
+	_, j, conn := leading(t, &Config{NoReap: true})
 	p := j.newPasses(conn)
 	p.readFunc = func() { j.readBuffered(conn, p.due.notified) }
 	p.step = func(ctx context.Context, _ func(context.Context, session) error) (bool, error) {
@@ -183,14 +190,7 @@ func TestBusyLeaderHears(t *testing.T) {
 func TestLeaderKeepsFewNotifications(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	pool := pgtest.Pool(t)
-	client, err := jobq.NewClient(pool, nil)
-	require.NoError(t, err)
-	j, err := New(client, &Config{NoReap: true})
-	require.NoError(t, err)
-	conn, err := j.connectLeader(ctx)
-	require.NoError(t, err)
-	defer db.Close(conn, db.CloseTimeout)
+	pool, j, conn := leading(t, &Config{NoReap: true})
 	p := j.newPasses(conn)
 	p.due.after.RunAt, p.due.startAt = time.Now(), time.Now().Add(time.Hour) // nothing is known to be before it
 	p.readFunc = func() {
@@ -213,21 +213,14 @@ func TestLeaderKeepsFewNotifications(t *testing.T) {
 func TestLeaderRenewsBesideNotifications(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
-	pool := pgtest.Pool(t)
-	client, err := jobq.NewClient(pool, nil)
-	require.NoError(t, err)
-	j, err := New(client, &Config{ScanInterval: time.Minute, LeaderTTL: 2 * time.Second, LeaderRenew: time.Second, LeaderRetry: time.Second})
-	require.NoError(t, err)
-	conn, err := j.connectLeader(ctx)
-	require.NoError(t, err)
-	defer db.Close(conn, db.CloseTimeout)
+	pool, j, conn := leading(t, &Config{ScanInterval: time.Minute, LeaderTTL: 2 * time.Second, LeaderRenew: time.Second, LeaderRetry: time.Second})
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for ctx.Err() == nil {
 			_, _ = pool.Exec(ctx, "select pg_notify(jobq.channel('due'), '9e9'), pg_sleep(0.01)") // due long after the planned wake-up
 		}
 	})
-	err = j.sleepOn(conn, func(float64) {})(ctx, 3*j.config.LeaderTTL, 0)
+	err := j.sleepOn(conn, func(float64) {})(ctx, 3*j.config.LeaderTTL, 0)
 	cancel()
 	sending.Wait()
 	require.NoError(t, err)

@@ -64,9 +64,11 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) (
 }
 
 const RunKey = `-- name: RunKey :one
+
 select jobq.run_key()::bytea as key
 `
 
+// always true: without it, checked would not run
 // RunKey is the key of the codes in run tokens.
 func (q *Queries) RunKey(ctx context.Context) ([]byte, error) {
 	row := q.db.QueryRow(ctx, RunKey)

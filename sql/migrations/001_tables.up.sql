@@ -144,11 +144,12 @@ end $$;
 -- a job looks at no more than this. See 010_wait.
 create sequence jobq.awaited_seq as bigint minvalue 0 start 0;
 
--- The columns of pending that users set have a domain each, which is named job_ and the column's name. PostgreSQL plans the CHECKs
--- of a table anew for each statement, which costs a single insert more than all else; those of a domain, once in a session.
--- Not for jsonb and arrays: pgx cannot send a Go map, nor read an array, of such a type.
--- One statement claims, ends or reaps many jobs: arithmetic that fails on one
--- would hold up all the others, so a row with such values never gets in.
+-- What the columns of pending may hold: a domain for each column, job_ and its name. PostgreSQL plans the CHECKs of a table for each
+-- statement, which cost a single insert more than all else did, and those of a domain once in a session (decision 0046). Columns of
+-- jsonb and arrays have no domain, because drivers cannot handle such types.
+--
+-- One statement claims, ends or reaps many jobs. Arithmetic that fails for one of them would stop them all, so the limits are
+-- narrow enough for all arithmetic.
 create domain jobq.job_queue as text
   constraint "queue must be 1 to 128 characters" check (char_length(value) between 1 and 128);
 create domain jobq.job_kind as text

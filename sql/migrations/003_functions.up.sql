@@ -822,7 +822,7 @@ end $$;
 
 -- json_shown is what is shown of a JSON value: the value itself, unless it is too long or too deep to be read. Then it is
 -- {"jobq:unreadable": "the value must be …"}, so that one such value does not keep the rest of its job, or of a list, from being
--- shown. What is stored in few bytes, and not compressed, needs no look: it is short and flat.
+-- shown. What is stored in 400 bytes, and not compressed, needs no look: at most 5 MB as text, and 50 levels deep.
 create function jobq.json_shown(value jsonb) returns jsonb
   language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -1269,7 +1269,8 @@ end $$;
 -- For partition_add, default_prune, day_needed and export_first.
 create index run_default_place_idx on jobq.run_default (lease_id, id);
 
--- kept_for is a retention within its limits, whatever a row says: arithmetic with a longer one would fail, and end each sweep.
+-- kept_for is a retention within its limits, 1 day and 10 years, whatever a row says. Arithmetic with a longer one would fail, and each
+-- sweep with it.
 create function jobq.kept_for(retention interval) returns interval
   language sql immutable parallel safe
   return least(greatest(retention, interval '1 day'), interval '10 years');
@@ -1494,7 +1495,7 @@ begin
     where k.lease_id = any(array(
       select x.lease_id from jobq.sweep_lease x where x.lease_id < jobq.lease_day(jobq.keep_from_day(span.longest)) order by x.lease_id limit 10000));
   with kept as materialized (
-    select k.retention, jobq.keep_from_day(k.retention) as from_day
+    select jobq.kept_for(k.retention) as retention, jobq.keep_from_day(k.retention) as from_day
       from (
         select s.finished_retention from jobq.setting s
         union select s.failed_retention from jobq.setting s
@@ -1515,7 +1516,7 @@ begin
       and (w.day is null or w.again_at <= statement_timestamp() or w.began_at > statement_timestamp()
         or exists (
           select from kept k
-            where d.day < k.from_day and d.day >= ((w.began_at - jobq.kept_for(k.retention) - interval '1 minute') at time zone 'UTC')::date))
+            where d.day < k.from_day and d.day >= ((w.began_at - k.retention - interval '1 minute') at time zone 'UTC')::date))
     order by d.day
     limit 1;
   if chosen is null then

@@ -35,7 +35,7 @@ select n.name::text as queue,
     coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s), -1)::bigint as suspect_ms
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
-  where (select c.advanced is not null from checked c);
+  where (select c.advanced is not null from checked c); -- always true: without it, checked would not run
 
 -- RunKey is the key of the codes in run tokens.
 -- name: RunKey :one
