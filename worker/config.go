@@ -55,9 +55,9 @@ type Config struct {
 	// ends. After that their contexts are cancelled and their jobs released.
 	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
-	// FailUnreadableAfter is after how long a job fails for good that no worker can decode, and
-	// whose key no other worker has. Until then it waits, without using an attempt. Default 24
-	// hours (DefaultFailUnreadableAfter); negative means never.
+	// FailUnreadableAfter is how long a job waits that no worker can decode, and whose key no
+	// other worker has, before it fails for good. Meanwhile it uses no attempt. Default 24
+	// hours (DefaultFailUnreadableAfter); negative: it waits for ever.
 	FailUnreadableAfter time.Duration
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.

@@ -57,9 +57,9 @@ func newWorkerCommand(a *app) *cobra.Command {
 		Use:   "worker",
 		Short: "Run jobs with programs",
 		Long: `Run jobs, each kind with a program of yours. The program gets the job's args as JSON
-on standard input and JOBQ_JOB_ID, JOBQ_IDEMPOTENCY_KEY, JOBQ_KIND, JOBQ_QUEUE, JOBQ_ATTEMPT,
-JOBQ_MAX_ATTEMPTS, JOBQ_LEASE_TOKEN and JOBQ_CHECKPOINT in its environment, which
-else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the job,
+on standard input and JOBQ_JOB_ID, JOBQ_IDEMPOTENCY_KEY, JOBQ_KIND, JOBQ_QUEUE,
+JOBQ_ATTEMPT, JOBQ_MAX_ATTEMPTS, JOBQ_LEASE_TOKEN and JOBQ_CHECKPOINT in its environment,
+which else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the job,
 75 tries it again later without using an attempt, 65 fails it for good; any other,
 and death by a signal, is a failed attempt, with the end of standard error as its text.
 
@@ -102,7 +102,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN; behind a pooler that shares sessions it is so by itself, unless --listen-url gives a direct connection")
 	flags.BoolVar(&f.claimAhead, "claim-ahead", true, "also claim the short jobs that begin in the next 50 ms, of queues for which the file does not say otherwise; false: only when a slot is free")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
-	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "fail a job for good that no worker could decrypt for so long")
+	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "how long a job waits that no worker can decrypt, before it fails for good")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
 	f.janitor.add(flags)

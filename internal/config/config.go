@@ -33,7 +33,7 @@ type File struct {
 	Lease        Duration         `yaml:"lease"`
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
-	// FailUnreadableAfter is after how long a job fails that nobody can decrypt.
+	// FailUnreadableAfter is how long a job waits that no worker can decrypt, before it fails for good.
 	FailUnreadableAfter Duration        `yaml:"fail_unreadable_after"`
 	Kinds               map[string]Kind `yaml:"kinds"`
 	// Codec is what args, checkpoints and results are encrypted with.
