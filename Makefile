@@ -45,8 +45,9 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 check: format-check vet lint sqlc-diff test fault-smoke bench-check ## What CI checks, but for other servers and known vulnerabilities
 
 .PHONY: generate
-generate: ## Generate internal/db from sql/
+generate: ## Generate internal/db from sql/, and the list of what the migrations make
 	$(SQLC) generate
+	JOBQ_GOLDEN=write go test ./internal/doctor -run '^TestObjects$$'
 
 .PHONY: sqlc-diff
 sqlc-diff: ## Refuse generated code that differs from sql/
