@@ -13,6 +13,8 @@ const (
 	leasesBatch   = 1_000 // of LeaseShorten
 	workersEvery  = 2 * time.Minute
 	workerSilence = 5 * time.Minute
+	// notificationsEvery is how often a full queue of notifications is looked for, and told.
+	notificationsEvery = 5 * time.Minute
 	lanesEvery    = 10 * time.Minute
 	// lanesBatch is how many partition keys one step looks at: claims from their queue wait meanwhile.
 	lanesBatch     = 500
@@ -60,6 +62,7 @@ func (j *Janitor) allChores(past *history) []*chore {
 		{name: "roll up stats", every: rollUpEvery, work: j.rollUp, often: true},
 		{name: "shorten leases", every: rollUpEvery, work: j.shortenLeases},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers, often: true},
+		{name: "tell of full notifications", every: notificationsEvery, work: j.tellOfNotifications, often: true},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
 		pruneLanes(),
@@ -103,6 +106,14 @@ func (j *Janitor) shortenLeases(ctx context.Context, queries *db.Queries) (more 
 		j.log.Warn("the server's clock was set back: leases shortened", "count", shortened)
 	}
 	return shortened == leasesBatch, err
+}
+
+func (j *Janitor) tellOfNotifications(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	full, err := queries.NotificationsFull(ctx)
+	if err == nil && full {
+		j.log.Warn("the server's queue of notifications is almost full: jobq sends none, and workers find jobs by polling")
+	}
+	return false, err
 }
 
 // pruneLanes deletes what is stored about partition keys of queues that nobody claims from.

@@ -238,7 +238,7 @@ func TestRoles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "set local role jobq_worker")
 	require.NoError(t, err)
-	_, err = db.New(tx).ChoresFind(ctx, []string{"roll up stats"}, db.Interval(time.Minute), 0)
+	_, err = db.New(tx).ChoresFind(ctx, []string{"roll up stats", "tell of full notifications"}, db.Interval(time.Minute), 0)
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(ctx))
 }

@@ -134,7 +134,7 @@ const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at,
 const longerForFailed = "update jobq.setting set failed_retention = '30 days'"
 
 // choresFound are arguments of ChoresFind that make it ask for all that it knows.
-const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters,wake jobs of events}', '5 minutes', 0`
+const choresFound = `'{roll up stats,remove dead workers,tell of full notifications,analyze history,prune output,prune waiters,wake jobs of events}', '5 minutes', 0`
 
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.

@@ -33,7 +33,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone JanitorBeat JanitorSeen ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun ScheduleTurn",
-	"no table":                    "LaneMore AuditSnapshot JobsAdded JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder SessionBlockers WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "LaneMore AuditSnapshot JobsAdded JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder SessionBlockers NotificationsFull WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 
