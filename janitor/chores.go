@@ -15,7 +15,7 @@ const (
 	workerSilence = 5 * time.Minute
 	// notificationsEvery is how often a full queue of notifications is looked for, and told.
 	notificationsEvery = 5 * time.Minute
-	lanesEvery    = 10 * time.Minute
+	lanesEvery         = 10 * time.Minute
 	// lanesBatch is how many partition keys one step looks at: claims from their queue wait meanwhile.
 	lanesBatch     = 500
 	retentionEvery = 10 * time.Minute
