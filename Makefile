@@ -158,10 +158,6 @@ POOLERS := pgbouncer
 matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the table of docs/postgresql.md
 	docs/matrix/poolers.sh $(POOLERS)
 
-.PHONY: bench-layout
-bench-layout: ## Measure the table layouts of docs/decisions/0001
-	cd bench && go run ./layout
-
 # The jobq from which is upgraded: since the first release, its tag.
 FROM := HEAD
 

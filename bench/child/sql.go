@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/jobq-dev/jobq/bench/layouts"
 )
 
 const (
@@ -25,19 +23,11 @@ const (
 type sqlSystem struct{}
 
 func (sqlSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
-	layout, err := layouts.Named(layouts.ThreeTables)
-	if err != nil {
-		return err
-	}
-	_, err = pool.Exec(ctx, "create schema layout; set search_path = layout;"+layout.Tables)
+	_, err := pool.Exec(ctx, "create schema layout; set search_path = layout;"+layoutTables)
 	return err
 }
 
 func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ Order, ran func(int64)) (func() error, error) {
-	layout, err := layouts.Named(layouts.ThreeTables)
-	if err != nil {
-		return nil, err
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range sqlConnections {
 		group.Go(func() error {
@@ -49,7 +39,7 @@ func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ Order, ran fun
 			if _, err := conn.Exec(ctx, sqlSettings); err != nil {
 				return err
 			}
-			return layout.Drain(ctx, conn, fmt.Sprint("owner", os.Getpid(), "-", i), sqlBatch, func(jobs int) {
+			return drainLayout(ctx, conn, fmt.Sprint("owner", os.Getpid(), "-", i), sqlBatch, func(jobs int) {
 				for range jobs {
 					ran(0)
 				}
