@@ -150,7 +150,7 @@ func (l *lab) awaitNoEscaped(what string) error {
 			return nil
 		}
 		if time.Now().After(end) || l.ctx.Err() != nil {
-			return brokenf("I9: %d children have survived %s by %s", len(left), what, escapeLimit)
+			return brokenf("I9: children have survived %s by %s:%s", what, escapeLimit, whose(left))
 		}
 	}
 }
@@ -165,6 +165,15 @@ func (l *lab) endEscaped() error {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // ended meanwhile: fine
 	}
 	return nil
+}
+
+// whose says which processes these are, and below which others they are.
+func whose(pids []int) (text string) {
+	for _, pid := range pids {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parentOf(pid))) // ended meanwhile: without a name
+		text += fmt.Sprintf(" %d (child of %d %s)", pid, parentOf(pid), strings.TrimSpace(string(name)))
+	}
+	return text
 }
 
 // killOneShim kills one of the worker's shims, and returns how many that were.

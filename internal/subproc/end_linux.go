@@ -87,10 +87,9 @@ func endOrphans(shim, group int) []leftProcess {
 			isOfShim := process.session == shim || group > 0 && process.group == group
 			switch {
 			case process.state == 'Z' && process.parent == os.Getpid():
-				// While another of its threads ends, it cannot be waited for, and its children are not adopted yet.
-				if pid, err := syscall.Wait4(process.pid, nil, syscall.WNOHANG, nil); pid == 0 && err == nil {
-					left = append(left, process)
-				}
+				// Its children are adopted when the last of its threads has ended, perhaps since they were listed. So look again.
+				left = append(left, process)
+				_, _ = syscall.Wait4(process.pid, nil, syscall.WNOHANG, nil) // some threads have not ended: the next round sees it
 			case process.state != 'Z' && (isOfShim || process.parent == os.Getpid()):
 				left = append(left, process)
 				_ = syscall.Kill(process.pid, syscall.SIGKILL) // ended meanwhile, or not allowed: the next round sees it
