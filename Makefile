@@ -126,7 +126,7 @@ fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 min
 	cd fault && go test ./... && go run . --smoke
 
 .PHONY: fault
-fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/faults.md (half an hour)
+fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/faults.md (an hour)
 	cd fault && go run . --out ../docs/faults.md
 
 .PHONY: fault-hosts
