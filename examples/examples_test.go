@@ -55,13 +55,14 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// language is what an example needs that needs no driver.
+// language is what an example is written in that needs no driver, or a program that it needs.
 type language struct{ name, check string }
 
 var (
 	python  = language{"python", "python3 --version"}
 	written = map[string]language{
 		"python": python, "stream-python": python, "node": {"node", "node --version"}, "ruby": {"ruby", "ruby --version"}, "java": {"java", jdk},
+		"archives": {"xz", "xz --version"},
 	}
 )
 
@@ -114,6 +115,7 @@ var drivers = map[string]driver{
 	"python": {[]string{"python3", "/usr/bin/python3"}, []string{"-c", "import psycopg"}, "apt-get install python3-psycopg"},
 	"node":   {[]string{"node"}, []string{"-e", "require('pg')"}, "npm --prefix examples/complete ci"},
 	"ruby":   {[]string{"ruby"}, []string{"-e", "require 'pg'"}, "apt-get install ruby-pg"},
+	"xz":     {install: "apt-get install xz-utils"},
 	"java":   {[]string{"sh"}, []string{"-c", jdk + " && java --dry-run -cp " + jdbc + " org.postgresql.util.PGJDBCMain"}, "apt-get install default-jdk-headless libpostgresql-jdbc-java"},
 }
 

@@ -84,9 +84,11 @@ func TestStoppedWorker(t *testing.T) {
 	require.Zero(t, code, stderr)
 	startProcess(t, args...)
 	awaitFile(t, folder+"/begun.2")
-	pid, err := os.ReadFile(folder + "/pid.1")
+	written, err := os.ReadFile(folder + "/pid.1")
 	require.NoError(t, err)
-	require.Error(t, exec.Command("kill", "-0", strings.TrimSpace(string(pid))).Run(), "the first program is dead before the second begins, though its worker sleeps")
+	pid, err := strconv.Atoi(strings.TrimSpace(string(written)))
+	require.NoError(t, err)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "the first program is dead before the second begins, though its worker sleeps")
 	require.NoError(t, os.WriteFile(folder+"/end.1", nil, 0o600)) // the program ends, its worker sleeps
 	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
 	stopped.awaitLog(t, "lease lost")

@@ -106,6 +106,7 @@ func (v *visit) shell(text string) {
 		}
 		all := v.page.replace(command) + "\n" + r.first + "\n" + r.instead
 		if usesJQ.MatchString(all) && v.lacks("jq", "jq --version", "apt-get install jq") ||
+			usesLess.MatchString(all) && v.lacks("less", "less --version", "apt-get install less") ||
 			usesClient.MatchString(all) && v.lacks("shell", "pg_dump --version", "apt-get install postgresql-client") ||
 			strings.HasPrefix(command, "make ") && v.lacks("make", "make --version", "apt-get install make") {
 			continue
@@ -131,9 +132,10 @@ func (v *visit) shell(text string) {
 	}
 }
 
-// usesJQ finds the program jq in a command, and usesClient those of PostgreSQL's clients.
+// usesJQ and usesLess find the programs jq and less in a command, and usesClient those of PostgreSQL's clients.
 var (
 	usesJQ     = regexp.MustCompile(`\bjq\b`)
+	usesLess   = regexp.MustCompile(`\| less\b`)
 	usesClient = regexp.MustCompile(`\b(psql|pg_dump|pg_restore)\b`)
 )
 

@@ -21,7 +21,7 @@ select h.row_count::float8 as history_rows, array(
           when 'remove dead workers' then exists (select from jobq.worker w
             where w.heartbeat_at < clock_timestamp() - $2::interval or w.heartbeat_at > clock_timestamp() + $2::interval)
           when 'analyze history' then h.row_count <> $3::float8
-          when 'tell of full notifications' then jobq.notifications_full()
+          when 'tell of full notifications' then (select jobq.notifications_full())
           when 'prune output' then (select true from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes' order by o.written_at limit 1)
           when 'prune waiters' then exists (select from jobq.waiter w where w.expires_at < statement_timestamp())
           when 'wake jobs of events' then (select true from jobq.emitted e where e.woken_to is not null order by e.name limit 1)

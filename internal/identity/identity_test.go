@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func TestZombie(t *testing.T) {
 	child, err := identity.Of(pid)
 	require.NoError(t, err)
 	require.Equal(t, identity.Unknown, self.Proof(child))
-	require.NoError(t, exec.Command("kill", "-9", strconv.Itoa(pid)).Run())
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	require.Eventually(t, func() bool { return self.Proof(child) == identity.Gone }, 5*time.Minute, time.Millisecond)
 }
 

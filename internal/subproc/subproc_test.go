@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -385,12 +384,14 @@ func uniqueSleep(t *testing.T) string {
 // processesWith returns the processes that have the word among their arguments.
 func processesWith(t *testing.T, word string) []string {
 	t.Helper()
-	out, err := exec.Command("ps", "-eo", "pid,stat,args").Output()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	var found []string
-	for line := range strings.Lines(string(out)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[len(fields)-1] == word && fields[2] == "sleep" {
-			found = append(found, line)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		args := strings.Split(strings.TrimSuffix(string(content), "\x00"), "\x00")
+		if err == nil && args[0] == "sleep" && args[len(args)-1] == word {
+			found = append(found, filepath.Base(filepath.Dir(file))+" "+strings.Join(args, " "))
 		}
 	}
 	return found

@@ -27,6 +27,8 @@ func needs() []need {
 		{name: "tmux", purpose: "the terminal UI in a terminal", checks: []string{"tmux -V"}, packages: []string{"tmux"}, programs: []string{"usr/bin/tmux"}},
 		{name: "jq", purpose: "commands of the documentation with jq", checks: []string{"jq --version"}, packages: []string{"jq"}, programs: []string{"usr/bin/jq"}},
 		{name: "make", purpose: "commands of the documentation with make", checks: []string{"make --version"}, packages: []string{"make"}, programs: []string{"usr/bin/make"}},
+		{name: "less", purpose: "commands of the documentation with less", checks: []string{"less --version"}, packages: []string{"less"}, programs: []string{"usr/bin/less"}},
+		{name: "xz", purpose: "the example with archives", checks: []string{"xz --version"}, packages: []string{"xz-utils"}, programs: []string{"usr/bin/xz"}},
 		{name: "shell", purpose: "programs with psql", checks: []string{"psql --version", "pg_dump --version"}, packages: []string{"postgresql-client"}, depends: "postgresql-client-", programs: []string{"usr/lib/postgresql/*/bin/*"}},
 		{name: "python", purpose: "programs in Python", checks: []string{"python3 -c 'import psycopg' || /usr/bin/python3 -c 'import psycopg'"}, packages: []string{"python3-psycopg"}},
 		{name: "node", purpose: "programs in Node", checks: []string{`cd examples/complete && node -e 'require("pg")'`}, npm: "examples/complete"},

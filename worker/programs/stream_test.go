@@ -11,6 +11,7 @@ import (
 	osexec "os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,7 +232,7 @@ func TestStreamLostLease(t *testing.T) {
 	require.Zero(t, job.Attempts)
 }
 
-func isAlive(pid int) bool { return osexec.Command("kill", "-0", strconv.Itoa(pid)).Run() == nil }
+func isAlive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 // newStreamWorker is a worker with one slot, whose kept process is a script.
 func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.Worker {
