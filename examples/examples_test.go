@@ -2,6 +2,7 @@
 package examples
 
 import (
+	"cmp"
 	"net/url"
 	"os"
 	"os/exec"
@@ -56,13 +57,16 @@ func TestExamples(t *testing.T) {
 }
 
 // language is what an example is written in that needs no driver, or a program that it needs.
-type language struct{ name, check string }
+type language struct {
+	name, check string
+	install     string // "" for that of its driver
+}
 
 var (
-	python  = language{"python", "python3 --version"}
+	python  = language{name: "python", check: "python3 --version"}
 	written = map[string]language{
-		"python": python, "stream-python": python, "node": {"node", "node --version"}, "ruby": {"ruby", "ruby --version"}, "java": {"java", jdk},
-		"archives": {"xz", "xz --version"},
+		"python": python, "stream-python": python, "node": {name: "node", check: "node --version"}, "ruby": {name: "ruby", check: "ruby --version"},
+		"java": {name: "java", check: jdk}, "archives": {name: "xz", check: "xz --version", install: "apt-get install xz-utils"},
 	}
 )
 
@@ -73,7 +77,7 @@ const jdk = "java --list-modules | grep -q '^jdk.compiler'"
 func (l language) need(t *testing.T) {
 	t.Helper()
 	if exec.Command("sh", "-c", l.check).Run() != nil { // #nosec G204 -- of the table above
-		pgtest.Missing(t, l.name, drivers[l.name].install)
+		pgtest.Missing(t, l.name, cmp.Or(l.install, drivers[l.name].install))
 		t.SkipNow()
 	}
 }
@@ -115,7 +119,6 @@ var drivers = map[string]driver{
 	"python": {[]string{"python3", "/usr/bin/python3"}, []string{"-c", "import psycopg"}, "apt-get install python3-psycopg"},
 	"node":   {[]string{"node"}, []string{"-e", "require('pg')"}, "npm --prefix examples/complete ci"},
 	"ruby":   {[]string{"ruby"}, []string{"-e", "require 'pg'"}, "apt-get install ruby-pg"},
-	"xz":     {install: "apt-get install xz-utils"},
 	"java":   {[]string{"sh"}, []string{"-c", jdk + " && java --dry-run -cp " + jdbc + " org.postgresql.util.PGJDBCMain"}, "apt-get install default-jdk-headless libpostgresql-jdbc-java"},
 }
 
