@@ -56,7 +56,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// language is what an example is written in that needs no driver, or a program that it needs.
+// language is what an example needs besides jobq and a shell: a language without a driver, or a program.
 type language struct {
 	name, check string
 	install     string // "" for that of its driver

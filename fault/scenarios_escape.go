@@ -150,7 +150,7 @@ func (l *lab) awaitNoEscaped(what string) error {
 			return nil
 		}
 		if time.Now().After(end) || l.ctx.Err() != nil {
-			return brokenf("I9: children have survived %s by %s:%s", what, escapeLimit, whose(left))
+			return brokenf("I9: children have survived %s by %s:%s", what, escapeLimit, withParents(left))
 		}
 	}
 }
@@ -167,8 +167,8 @@ func (l *lab) endEscaped() error {
 	return nil
 }
 
-// whose says which processes these are, and below which others they are.
-func whose(pids []int) (text string) {
+// withParents lists the processes with those that they are children of.
+func withParents(pids []int) (text string) {
 	for _, pid := range pids {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parentOf(pid))) // ended meanwhile: without a name
 		text += fmt.Sprintf(" %d (child of %d %s)", pid, parentOf(pid), strings.TrimSpace(string(name)))

@@ -58,7 +58,26 @@ func setUp(t *testing.T) *fixture {
 	pool := pgtest.Pool(t)
 	client, err := jobq.NewClient(pool, nil)
 	require.NoError(t, err)
-	return &fixture{T: t, client: client, pool: pool, log: &logBuffer{}}
+	f := &fixture{T: t, client: client, pool: pool, log: &logBuffer{}}
+	f.daysOfToday()
+	return f
+}
+
+// daysOfToday makes the partitions those of a database that was migrated today. The template may have been made before midnight.
+func (f *fixture) daysOfToday() {
+	f.Helper()
+	f.exec(`do $$
+		declare
+			today date := (now() at time zone 'UTC')::date;
+			parent text;
+		begin
+			if to_regclass('jobq.run_' || to_char(today + 3, 'YYYYMMDD')) is null then
+				foreach parent in array array['run', 'past_lease', 'attempt'] loop
+					perform jobq.partition_add(parent, today + 3);
+					execute format('drop table jobq.%s_%s', parent, to_char(today - 1, 'YYYYMMDD'));
+				end loop;
+			end if;
+		end $$`)
 }
 
 // start runs a janitor until the test ends, or the function returned is called,
@@ -140,7 +159,9 @@ func setUpTraced(t *testing.T, beforeFunc func(name string)) (*fixture, *asked) 
 	config.ConnConfig.Tracer = questions
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	return &fixture{T: t, client: client, pool: plain, log: &logBuffer{}}, questions
+	f := &fixture{T: t, client: client, pool: plain, log: &logBuffer{}}
+	f.daysOfToday()
+	return f, questions
 }
 
 // A janitor with nothing to do asks when there will be, and nothing else; what

@@ -19,10 +19,10 @@ import (
 // runs on the first, which it returns, of none on the second, and of one job on the third.
 func exportHistory(t *testing.T, pool *pgxpool.Pool) (first time.Time) {
 	t.Helper()
-	first = query[time.Time](t, pool, "select (now() at time zone 'UTC')::date - 3")
+	// Three days that can be exported: the last is over for ten minutes.
+	first = query[time.Time](t, pool, "select ((now() - interval '10 minutes') at time zone 'UTC')::date - 3")
 	for _, sql := range []string{
-		`select jobq.partition_add(p, (now() at time zone 'UTC')::date - ago)
-			from unnest(array['run', 'past_lease', 'attempt']) p, generate_series(1, 3) ago`,
+		`select jobq.partition_add(p, $1::date + i) from unnest(array['run', 'past_lease', 'attempt']) p, generate_series(0, 2) i`,
 		`insert into jobq.past_lease (id, claimed_at, owner, ended)
 			select jobq.lease_day($1::date) + l, $1::date::timestamp at time zone 'UTC' + l * interval '1 s', 'w', array_fill(5, array[50])::smallint[] from generate_series(1, 4) l`,
 		`insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)

@@ -381,11 +381,12 @@ func uniqueSleep(t *testing.T) string {
 	return fmt.Sprintf("%d.%d", 1000+sleeps.count, os.Getpid())
 }
 
-// processesWith returns the processes that have the word among their arguments.
+// processesWith returns the processes of sleep that have the word as their last argument.
 func processesWith(t *testing.T, word string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
+	require.NotEmpty(t, files, "needs /proc")
 	var found []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)

@@ -62,9 +62,9 @@ func handleStream() {
 				os.Exit(8)
 			}
 			_, _ = os.NewFile(3, "control").WriteString("{\"stage\": \"lost\"}\n")
-			select {}
+			hang()
 		case "hang":
-			select {}
+			hang()
 		case "long":
 			fmt.Printf("{\"id\": %d, \"done\": true, \"result\": \"%s\"}\n", job.ID, strings.Repeat("x", 1<<20)) //nolint:forbidigo // likewise
 		case "flood": // a line that does not end
@@ -86,6 +86,9 @@ func handleStream() {
 		previous = job.ID
 	}
 }
+
+// hang waits to be killed. It waits for a timer, since Go ends a process in which nothing can wake any goroutine, unless it uses cgo.
+func hang() { <-time.After(time.Hour) }
 
 // awaitInput waits until there is something on standard input, and leaves it there.
 func awaitInput() {
