@@ -45,8 +45,10 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 check: format-check vet lint sqlc-diff test fault-smoke bench-check ## What CI checks, but for other servers and known vulnerabilities
 
 .PHONY: generate
-generate: ## Generate internal/db from sql/, and the list of what the migrations make
+generate: ## Generate the first migration from sql/schema, internal/db from the queries, and the list of what the migrations make
+	go run ./sql/schema/initial > sql/migrations/001_initial.up.sql
 	$(SQLC) generate
+	JOBQ_GOLDEN=write go test ./sql/schema -run '^TestInitialMigrationDown$$'
 	JOBQ_GOLDEN=write go test ./internal/doctor -run '^TestObjects$$'
 
 .PHONY: sqlc-diff
@@ -165,10 +167,6 @@ FROM := HEAD
 upgrade-test: ## Upgrade jobq of FROM to this one under load, and back: notes/upgrade.md (three minutes)
 	cd bench && go run ./upgrade -from $(FROM)
 
-.PHONY: bench-why
-bench-why: ## Measure jobq.why beside 10 million waiting jobs (some minutes, 4 GB in /dev/shm)
-	cd bench && go run ./why
-
 .PHONY: bench-flow
 bench-flow: ## Measure what limits and partition keys cost, for bench/notes/flow.md (five minutes)
 	cd bench && go run ./flow
@@ -191,11 +189,11 @@ bench-check: bench-vet ## Vet and test them
 bench-peers: ## Install the peers that run on Node
 	cd bench/peers && npm ci
 
-# The last commit with the layout of three tables (docs/decisions/0013).
-BEFORE := b792e27
+# What is measured beside: the last release, once there is one.
+BEFORE := 69dd35b0
 
 .PHONY: bench-before
-bench-before: ## Build jobq as it was before the second table layout, to measure it beside today's
+bench-before: ## Build jobq of the commit BEFORE, to measure it beside today's
 	rm -rf bench/peers/jobq-before
 	mkdir -p bench/peers/jobq-before/source
 	git archive $(BEFORE) | tar -x -C bench/peers/jobq-before/source

@@ -113,7 +113,7 @@ func TestDefaultsStandOnce(t *testing.T) {
 	literal := regexp.MustCompile(`(?i)(attempts[^\n]{0,40}[ (,]25\b)|'60 ?s(econds)?'|'1 minute'::interval|\b60000\b`)
 	require.Regexp(t, literal, "coalesce(enqueue.max_attempts, 25)")
 	require.Regexp(t, literal, "coalesce(q.lease, interval '60 s')")
-	for _, pattern := range []string{"sql/migrations/*.up.sql", "sql/queries/*.sql"} {
+	for _, pattern := range []string{"sql/schema/*.sql", "sql/queries/*.sql"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
@@ -121,7 +121,7 @@ func TestDefaultsStandOnce(t *testing.T) {
 			content, err := os.ReadFile(name)
 			require.NoError(t, err)
 			want := 0
-			if filepath.Base(name) == "001_tables.up.sql" {
+			if filepath.Base(name) == "types.sql" {
 				want = 1 // lease_default
 			}
 			require.Len(t, literal.FindAllString(string(content), -1), want, name)

@@ -67,7 +67,7 @@ func ExampleClient_Check() {
 	fmt.Println(errors.Is(err, jobq.ErrNotMigrated), err)
 	// Output:
 	// <nil>
-	// true the database is not migrated: run `jobq migrate up --schema elsewhere`
+	// true the database is not migrated: there are no tables in schema elsewhere, but there are in jobq: say --schema jobq or set JOBQ_SCHEMA; to make others, run `jobq migrate up --schema elsewhere`
 }
 
 func ExampleClient_Enqueue() {

@@ -292,6 +292,13 @@ func (l *lab) awaitNumber(limit time.Duration, want int, sql string, args ...any
 	return l.within(limit, fmt.Sprintf("%s to be %d", sql, want), func() (bool, error) { return l.number(sql, args...) == want, nil })
 }
 
+// sendsNothing waits until workers have sent nothing for a while. After a claim, a worker looks once more for what came beside
+// the notification: what it sends later on its only connection would wait for that answer.
+func (l *lab) sendsNothing() error {
+	return l.awaitNumber(patience, 0, `select count(*) from pg_stat_activity a where a.datname = current_database()
+		and a.application_name = 'jobq-worker' and (a.state <> 'idle' or a.state_change > clock_timestamp() - interval '100 ms')`)
+}
+
 // now is the database's clock.
 func (l *lab) now() (now time.Time, err error) {
 	err = l.pool.QueryRow(l.ctx, "select clock_timestamp()").Scan(&now)

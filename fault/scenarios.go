@@ -79,6 +79,7 @@ func scenarios() []scenario {
 		{id: "F53", name: "the server's clock before 2026, and two hours ahead and back", body: oddClocks, cutOff: true, server: clockedServer, needs: fakeTime, mutants: []string{leasesByClock, rateAheadKept}},
 		{id: "F54", name: "promotion of a standby that lacks many ids and tokens", body: failoverIDs, cutOff: true, smoke: true, server: plainServer, mutants: []string{idsRepeat}},
 		{id: "F55", name: "jobs that cannot be read among good ones, workers killed", body: oddAmongGood, smoke: true, alone: true, mutants: []string{"claim-gives-up"}, scale: 12 * time.Second},
+		{id: "F57", name: "inserts that leave the notification to another", body: leftToAnother, smoke: true, mutants: []string{bellTrusted}},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

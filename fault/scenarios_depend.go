@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -213,15 +214,20 @@ func (l *lab) oneOfTwoParents() error {
 	return l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'completed'", child)
 }
 
-// replaceIn replaces a text in one of jobq's functions.
+// replaceIn replaces a text in one of jobq's functions, wherever its lines end.
 func (l *lab) replaceIn(function, from, to string) error {
 	var source string
 	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef($1::text::regprocedure)", function).Scan(&source); err != nil {
 		return err
 	}
-	if !strings.Contains(source, from) {
+	words := strings.Fields(from)
+	for i, word := range words {
+		words[i] = regexp.QuoteMeta(word)
+	}
+	found := regexp.MustCompile(strings.Join(words, `\s+`)).FindString(source)
+	if found == "" {
 		return fmt.Errorf("mutant %s finds no %q in %s", l.mutant, from, function)
 	}
-	_, err := l.pool.Exec(l.ctx, strings.Replace(source, from, to, 1))
+	_, err := l.pool.Exec(l.ctx, strings.Replace(source, found, to, 1))
 	return err
 }

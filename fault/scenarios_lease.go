@@ -58,11 +58,14 @@ func loseAnswers(l *lab) error {
 	}
 	rounds := 0
 	for tries := 0; rounds < 4; tries++ {
-		if tries == 20 {
+		if tries == 60 {
 			return fmt.Errorf("only %d answers to ends were lost in %d tries", rounds, tries)
 		}
-		ids, err := l.together(order{Ms: 300}, order{Ms: 350}, order{Ms: 2500})
+		ids, err := l.together(order{Ms: 600}, order{Ms: 650}, order{Ms: 2500})
 		if err != nil {
+			return err
+		}
+		if err := l.sendsNothing(); err != nil {
 			return err
 		}
 		w.proxy.muffle()

@@ -122,8 +122,13 @@ func lateUnderOwner(l *lab) error {
 		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
-		if o.Do == "" {
+		if o.Talk == "" {
+			err = l.sendsNothing()
+		} else {
 			pause(l.ctx, 200*time.Millisecond) // it talks by then
+		}
+		if err != nil {
+			return err
 		}
 		delivered, err := lateUnder(l, w, id)
 		if err != nil {

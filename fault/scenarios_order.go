@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 )
 
 // The mutants of the order of keys: the lab changes the function that says which job is next.
@@ -123,13 +121,5 @@ func (l *lab) inOrder() error {
 
 // changeNext changes the function that says which job of a key is next.
 func (l *lab) changeNext(from, to string) error {
-	var source string
-	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef('jobq.lane_next(text, text, text)'::regprocedure)").Scan(&source); err != nil {
-		return err
-	}
-	if !strings.Contains(source, from) {
-		return fmt.Errorf("mutant %s finds no %q in jobq.lane_next", l.mutant, from)
-	}
-	_, err := l.pool.Exec(l.ctx, strings.ReplaceAll(source, from, to))
-	return err
+	return l.replaceIn("jobq.lane_next(text, text, text)", from, to)
 }

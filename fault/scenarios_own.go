@@ -211,21 +211,15 @@ func (l *lab) staleOwn(workers []*process, config string, refused *int) error {
 
 // unfenceOwn has jobq's functions take the current run of a job for that of any token.
 func (l *lab) unfenceOwn() error {
-	var source string
-	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef('jobq.run_held(bigint, text)'::regprocedure)").Scan(&source); err != nil {
-		return err
-	}
 	for _, fence := range [][2]string{
 		{"and r.lease_id = run_held.lease_id ", ""},
 		{"and l.claimed_at = run_held.claimed_at ", ""},
 		{"and r.slot = split_part(run_token, '.', 3)::integer ", ""},
 		{"select l.owner into owner", "select l.owner, r.lease_id, l.claimed_at into owner, lease_id, claimed_at"},
 	} {
-		if !strings.Contains(source, fence[0]) {
-			return fmt.Errorf("mutant %s finds no %q in jobq.run_held", ownUnfenced, fence[0])
+		if err := l.replaceIn("jobq.run_held(bigint, text)", fence[0], fence[1]); err != nil {
+			return err
 		}
-		source = strings.Replace(source, fence[0], fence[1], 1)
 	}
-	_, err := l.pool.Exec(l.ctx, source)
-	return err
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func (l *lab) hold(ctx context.Context) (*strangers, error) {
 		return nil, err
 	}
 	for tries := 1; ; tries++ { // beside a run of another seed, which makes the same roles
-		if _, err = l.pool.Exec(l.ctx, string(roles)); err == nil || tries == 10 {
+		if _, err = l.pool.Exec(l.ctx, strings.Replace(string(roles), "\\set ON_ERROR_STOP on\n", "", 1)); err == nil || tries == 10 {
 			break
 		}
 		pause(l.ctx, 100*time.Millisecond)

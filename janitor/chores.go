@@ -8,7 +8,11 @@ import (
 )
 
 const (
-	rollUpEvery   = 30 * time.Second
+	rollUpName  = "roll up stats"
+	analyzeName = "analyze history"
+	rollUpEvery = 30 * time.Second
+	// quietRest is how long chores that are not frequent rest while nothing happens: see housekeeper.quiet.
+	quietRest     = 2 * time.Hour
 	rollUpBatch   = 10_000
 	leasesBatch   = 1_000 // of LeaseShorten
 	workersEvery  = 2 * time.Minute
@@ -59,12 +63,12 @@ type chore struct {
 // allChores are the chores in the order in which they are done.
 func (j *Janitor) allChores(past *history) []*chore {
 	chores := []*chore{
-		{name: "roll up stats", every: rollUpEvery, work: j.rollUp, often: true},
-		{name: "shorten leases", every: rollUpEvery, work: j.shortenLeases},
+		{name: rollUpName, every: rollUpEvery, work: j.rollUp, often: true},
+		{name: "shorten leases", every: rollUpEvery, work: j.shortenLeases, often: true},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers, often: true},
 		{name: "tell of full notifications", every: notificationsEvery, work: j.tellOfNotifications, often: true},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
-		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
+		{name: analyzeName, every: statisticsLook, work: j.analyzeHistory(past), often: true},
 		pruneLanes(),
 		pruneLaneHeads(),
 	}

@@ -32,12 +32,17 @@ func (h *housekeeper) skipIdle(ctx context.Context) {
 	j := h.janitor
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
+	sent := time.Now()
 	answer, err := j.schema.Queries(j.pool()).ChoresFind(ctx, names, db.Interval(workerSilence), h.history.knownRows(j.choreTimes.stands))
 	if err != nil {
 		j.log.Debug("which chores are to be done is unknown", "error", err)
 		answer = db.ChoresFindRow{HistoryRows: h.history.seen, Found: names}
+	} else {
+		j.ticker.found(sent, answer.HasSchedule)
 	}
 	h.history.seen = answer.HistoryRows
+	isIdle := !slices.ContainsFunc(answer.Found, func(name string) bool { return name != analyzeName }) // that counts rows now and then
+	h.quiet = isIdle && (h.quiet || slices.ContainsFunc(asked, func(c *chore) bool { return c.name == rollUpName }))
 	for _, c := range asked {
 		if c.found = slices.Contains(answer.Found, c.name); !c.found {
 			h.finished(c)
@@ -46,12 +51,13 @@ func (h *housekeeper) skipIdle(ctx context.Context) {
 }
 
 // askedAfter are the chores to ask about now. If a frequent chore is due, these are all frequent chores
-// that are due or will be soon; otherwise none.
+// that are due or will be soon, or all frequent chores while nothing happens; otherwise none.
 func (h *housekeeper) askedAfter(now time.Time) (asked []*chore) {
 	due := false
 	for _, c := range h.chores {
 		at := h.dueAt(c)
-		if !c.often || c.again.After(now) || now.Before(at.Add(-h.every(c)/aheadShare)) {
+		isSoon := h.quiet || !now.Before(at.Add(-h.every(c)/aheadShare))
+		if !c.often || c.again.After(now) || !isSoon {
 			continue
 		}
 		asked = append(asked, c)

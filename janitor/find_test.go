@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,4 +225,142 @@ func TestLeaderRenewsBesideNotifications(t *testing.T) {
 	cancel()
 	sending.Wait()
 	require.NoError(t, err)
+}
+
+// While nothing happens, chores that are not frequent rest for longer, and all frequent ones share each question. These keep their
+// periods, since jobs may wait for what they do.
+func TestChoresRestWhileNothingHappens(t *testing.T) {
+	t.Parallel()
+	j := &Janitor{config: Config{Mode: Any}, choreTimes: defaultChoreTimes}
+	h, now := newHousekeeper(j), time.Now()
+	for _, c := range h.chores {
+		c.done = now
+	}
+	rests := func() (often, wakes, seldom time.Duration) {
+		rest := make(map[string]time.Duration)
+		for _, c := range h.chores {
+			rest[c.name] = h.dueAt(c).Sub(now)
+		}
+		return rest[rollUpName], rest["wake jobs of events"], rest["prune payloads"]
+	}
+	requireRests := func(often, wakes, seldom time.Duration) {
+		t.Helper()
+		a, b, c := rests()
+		require.Equal(t, []time.Duration{often, wakes, seldom}, []time.Duration{a, b, c})
+	}
+	requireRests(30*time.Second, 30*time.Second, 10*time.Minute)
+	h.quiet = true
+	requireRests(30*time.Second, 30*time.Second, 2*time.Hour)
+	require.Empty(t, h.askedAfter(now.Add(29*time.Second)))
+	asked := h.askedAfter(now.Add(30 * time.Second))
+	for _, c := range h.chores {
+		require.Equal(t, c.often, slices.Contains(asked, c), c.name)
+	}
+}
+
+// A look by an idle janitor also says that the janitor lives, and renews the announcement of its sleep while that still holds.
+// So it sends one statement, where it was three.
+func TestIdleLookIsOneStatement(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	sent := &names{}
+	config.ConnConfig.Tracer = sent
+	pool := pgtest.ConnectConfig(t, config)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	const interval = 10 * time.Minute
+	j, err := New(client, &Config{ScanInterval: interval})
+	require.NoError(t, err)
+	p := j.newPasses(pool)
+	p.listens, p.beats = true, true
+	look := func() []string {
+		sent.take()
+		_, err := p.lookAhead(ctx)
+		require.NoError(t, err)
+		return sent.take()
+	}
+	saidAt := func() (at time.Time) {
+		require.NoError(t, pool.QueryRow(ctx, "select coalesce((select seen_at from jobq.janitor_seen where janitor = $1), 'epoch')", j.id).Scan(&at))
+		return at
+	}
+	require.Equal(t, []string{"SleepAnnounce", "NextDue"}, look(), "no announcement holds")
+	require.WithinDuration(t, time.Now(), saidAt(), time.Minute)
+	require.Equal(t, []string{"NextDue"}, look(), "it does")
+	require.False(t, j.heartbeat.isDue())
+
+	_, err = pool.Exec(ctx, "update jobq.janitor_seen set seen_at = now() - interval '9 s'")
+	require.NoError(t, err)
+	j.heartbeat.sentAt.Store(int64(time.Since(j.heartbeat.began) - 9*time.Second))
+	p.asleep.until = time.Now().Add(announcedShare/2*interval - time.Minute)
+	before := saidAt()
+	require.Equal(t, []string{"NextDue"}, look())
+	require.Greater(t, time.Until(p.asleep.until), announcedShare/2*interval)
+	require.True(t, saidAt().After(before))
+	var heldFor float64
+	require.NoError(t, pool.QueryRow(ctx, "select last_value / 1000.0 - extract(epoch from clock_timestamp()) from jobq.asleep_seq").Scan(&heldFor))
+	require.Greater(t, heldFor, (announcedShare / 2 * interval).Seconds(), "the inserts can see it")
+
+	p.asleep.until = time.Now().Add(interval)
+	require.Equal(t, []string{"SleepAnnounce", "NextDue"}, look(), "a job that was added because of it may be due before the next look")
+}
+
+// The ticker does not ask for schedules while the housekeeper finds none; and it does when somebody tells of a change, also if
+// the housekeeper had asked before.
+func TestHousekeeperLooksForSchedules(t *testing.T) {
+	t.Parallel()
+	j := &Janitor{}
+	ticker := newTicker(j)
+	asked := time.Now()
+	require.Zero(t, ticker.noneUntil())
+	ticker.found(asked, false)
+	require.Equal(t, asked.Add(wholeLookEvery), ticker.noneUntil())
+	ticker.changed()
+	<-ticker.wake
+	ticker.found(asked, false)
+	require.Zero(t, ticker.noneUntil(), "that was before the change")
+	ticker.found(time.Now(), false)
+	require.NotZero(t, ticker.noneUntil())
+	ticker.found(time.Now(), true)
+	require.Len(t, ticker.wake, 1, "nobody had told of it")
+	<-ticker.wake
+	ticker.found(time.Now(), true)
+	require.Empty(t, ticker.wake, "it is known")
+}
+
+// That the history is counted now and then does not end the rest: it does so while nothing happens, too.
+func TestChoresRestWhileTheHistoryIsCounted(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{Mode: Any})
+	require.NoError(t, err)
+	h := newHousekeeper(j)
+	h.skipIdle(ctx)
+	found := func(name string) bool {
+		return h.chores[slices.IndexFunc(h.chores, func(c *chore) bool { return c.name == name })].found
+	}
+	require.True(t, found(analyzeName))
+	require.True(t, h.quiet)
+	_, err = pool.Exec(ctx, `insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+		values (now(), 'default', 'k', 1, 0, 0, 0, 0, 0, 0)`)
+	require.NoError(t, err)
+	h = newHousekeeper(j)
+	h.skipIdle(ctx)
+	require.True(t, found(rollUpName))
+	require.False(t, h.quiet)
+}
+
+// A look that renews the announcement does not forget a transaction that saw none before, and that has ended during the look.
+func TestRenewalForgetsNoTransaction(t *testing.T) {
+	t.Parallel()
+	p := &passes{janitor: &Janitor{config: Config{ScanInterval: time.Second}}}
+	p.asleep.open = []string{"7", "8"}
+	p.renewed(time.Now(), []string{"8", "9"})
+	require.ElementsMatch(t, []string{"7", "8", "9"}, p.asleep.open)
+	p.announced(time.Now(), []string{"9"})
+	require.Equal(t, []string{"9"}, p.asleep.open, "a look follows, which finds what the others have added")
 }

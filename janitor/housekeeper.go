@@ -52,7 +52,9 @@ type housekeeper struct {
 	janitor *Janitor
 	chores  []*chore
 	history *history
-	began   time.Time
+	// quiet says that nothing happens: at the last question, no job had ended, and no frequent chore had anything to do.
+	quiet bool
+	began time.Time
 
 	again    time.Time // when to connect again, after a failure
 	failures int       // to connect, since it last succeeded
@@ -87,6 +89,9 @@ func (j *Janitor) housekeep(ctx context.Context) {
 func (h *housekeeper) dueAt(c *chore) time.Time {
 	every := h.every(c)
 	at := c.done.Add(every)
+	if h.quiet && !c.often && h.janitor.choreTimes.every == 0 && !c.done.IsZero() {
+		at = c.done.Add(max(every, quietRest))
+	}
 	if h.janitor.elects() && !h.janitor.leading.Load() {
 		if at = c.done; c.done.IsZero() {
 			at = h.began

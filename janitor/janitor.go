@@ -29,7 +29,6 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
-	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -68,8 +67,6 @@ const (
 	ownConnections = 4
 	// tablesEvery is how often a janitor checks that its build still works with the tables.
 	tablesEvery = time.Minute
-	// beatEvery is how often a janitor says that it lives.
-	beatEvery = 10 * time.Second
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -168,6 +165,7 @@ type Janitor struct {
 	tablesEvery time.Duration
 	directRetry time.Duration // likewise
 	choresWake  chan struct{} // of size 1; a signal when this janitor becomes the leader
+	heartbeat   heartbeat
 	tally       tally
 	telling     sync.Mutex // held while Config.OnEvent runs
 }
@@ -178,7 +176,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, directRetry: directRetry, choresWake: make(chan struct{}, 1)}
+	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, directRetry: directRetry, choresWake: make(chan struct{}, 1), heartbeat: newHeartbeat()}
 	j.ticker = newTicker(j)
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
@@ -353,32 +351,6 @@ func (j *Janitor) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	return db.CheckVersion(ctx, j.pool(), j.schema)
-}
-
-// watchTables ends the janitor when the tables have become too new for it. It ignores other
-// errors: the goroutines that meet them in their work report them.
-func (j *Janitor) watchTables(ctx context.Context, end context.CancelCauseFunc) {
-	for sleep.For(ctx, jitter(j.tablesEvery)) == nil {
-		if err := j.checkVersion(ctx); errors.Is(err, db.ErrNewerSchema) {
-			j.log.Error("the tables were changed and this janitor no longer works with them, it ends", "error", err)
-			end(err)
-			return
-		}
-	}
-}
-
-// beat says every beatEvery that a janitor lives. It ignores errors: the goroutines that do the work report them.
-func (j *Janitor) beat(ctx context.Context) {
-	for {
-		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
-		if _, err := j.schema.Queries(j.pool()).JanitorBeat(callCtx, j.id); err != nil && ctx.Err() == nil {
-			j.log.Debug("janitor has not said that it lives", "error", err)
-		}
-		cancel()
-		if sleep.For(ctx, jitter(beatEvery)) != nil {
-			return
-		}
-	}
 }
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {

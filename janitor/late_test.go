@@ -42,6 +42,23 @@ func TestLateJobsWaitForNoScan(t *testing.T) {
 	}
 }
 
+// A job whose transaction has looked before the janitor announced that it sleeps, and so does not notify, is found after its
+// commit without a scan.
+func TestFindsWhatDidNotNotify(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f, questions := setUpTraced(t, nil)
+	tx, err := f.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "select jobq.enqueue('soon', run_at => clock_timestamp() + interval '50 ms')")
+	require.NoError(t, err)
+	f.start(janitor.Config{ScanInterval: time.Hour, NoReap: true})
+	require.Eventually(t, func() bool { return questions.times("SleepAnnounce") > 0 && questions.times("StillOpen") > 3 }, patience, time.Millisecond)
+	require.NoError(t, tx.Commit(ctx))
+	f.eventually("select count(*) from jobq.pending where position is not null", 1)
+}
+
 // promotions keeps when each step of promotion was sent that reaches a job which
 // was to start then.
 type promotions struct {

@@ -43,7 +43,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.log.Info("leadership acquired")
 	j.tell(ctx, Event{Type: monitor.EventLeadershipAcquired})
 	passes := j.newPasses(conn)
-	passes.listens = true
+	passes.listens, passes.beats = true, true
 	wait := j.sleepOn(conn, passes.notified)
 	passes.readFunc = func() { j.readBuffered(conn, passes.notified) }
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {

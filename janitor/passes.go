@@ -37,7 +37,9 @@ type passes struct {
 	leases  leases
 	due     dueJobs
 	looks   looks
-	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up
+	asleep  asleep
+	beats   bool      // its looks say that the janitor lives
+	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up: see asleep.go
 	woke    time.Time // when this pass began
 	aside   aside
 	reaped  int   // since the last look that found no more
@@ -128,7 +130,7 @@ func (p *passes) recover(ctx context.Context) error {
 // to nothing.
 func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 	for slept := false; ; slept = true {
-		next, err := p.next(ctx)
+		next, err := p.lookAhead(ctx)
 		if err != nil || slept && next.Ms <= 0 {
 			return err
 		}
@@ -140,7 +142,7 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 			rest := min(restShare*time.Since(p.woke), stuckDelay)
 			duration = max(min(time.Duration(next.Ms)*time.Millisecond, p.untilFromStart()), rest)
 		}
-		if err := sleep(ctx, duration, next.Epoch); err != nil || next.JobDue || p.leases.end && p.leases.due() {
+		if err := p.sleepAside(ctx, sleep, duration, next.Epoch); err != nil || next.JobDue || p.leases.end && p.leases.due() {
 			return err
 		}
 		p.woke = time.Now()
@@ -195,6 +197,12 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	if fromStart {
 		ask.JobsFrom = db.DueFrom(time.Time{})
 	}
+	if p.beats && p.janitor.heartbeat.isDue() {
+		ask.Janitor = p.janitor.id
+	}
+	if p.asleep.renews {
+		ask.AsleepMs = p.sleepHold().Milliseconds()
+	}
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
@@ -206,6 +214,12 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	next, err = p.queries.NextDue(ctx, ask)
 	if err != nil {
 		return next, err
+	}
+	if ask.Janitor != "" {
+		p.janitor.heartbeat.sent(sent, next.CompatibleFrom)
+	}
+	if p.asleep.renews {
+		p.renewed(sent, next.Open)
 	}
 	if ask.Scan {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)

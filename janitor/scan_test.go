@@ -33,11 +33,11 @@ func (s *scans) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if scan := data.Args[2].(bool); !scan {
+	if scan := data.Args[4].(bool); !scan {
 		s.others++
 		return ctx
 	}
-	s.ahead = append(s.ahead, time.Duration(data.Args[1].(int64))*time.Millisecond)
+	s.ahead = append(s.ahead, time.Duration(data.Args[3].(int64))*time.Millisecond)
 	return context.WithValue(ctx, scanStarted{}, time.Now())
 }
 

@@ -3,6 +3,7 @@ package janitor
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,12 +34,18 @@ const (
 //
 // While there is no schedule, it only asks the database for the first one, once in a scan
 // interval. A leader is notified when somebody changes a schedule, also while it recovers
-// jobs, and so asks a sixth as often. When there is a schedule, the ticker knows the next
+// jobs, and so asks a sixth as often; and not at all while the housekeeper finds that there is
+// none (ChoresFind). When there is a schedule, the ticker knows the next
 // tick and wakes for it, and looks at all schedules once a minute. A janitor that does not
 // lead asks how late the first schedule is, and fires schedules while that is overdue.
 type ticker struct {
 	janitor *Janitor
 	wake    chan struct{} // of size 1
+
+	mu sync.Mutex
+	// guarded by mu
+	noneAt    time.Time // when the housekeeper has found no schedule; zero: it has found one, or has not looked since changedAt
+	changedAt time.Time // when somebody last told of a change
 
 	// The rest belongs to the ticker's goroutine.
 	plan        time.Time // when it is to look next; zero: now
@@ -89,6 +96,10 @@ func (t *ticker) step(ctx context.Context) error {
 		return t.pass(ctx)
 	}
 	t.rest()
+	if until := t.noneUntil(); works && t.janitor.elects() && time.Now().Before(until) {
+		t.plan = until
+		return nil
+	}
 	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	in, found, err := t.janitor.schema.FirstSchedule(callCtx, t.janitor.pool(), firstLock)
@@ -160,10 +171,39 @@ func (t *ticker) untilWoken() time.Duration {
 // changed wakes the ticker: somebody has changed a schedule, or this janitor has begun or
 // ceased to lead.
 func (t *ticker) changed() {
+	t.mu.Lock()
+	t.noneAt, t.changedAt = time.Time{}, time.Now()
+	t.mu.Unlock()
 	select {
 	case t.wake <- struct{}{}:
 	default: // it is woken already
 	}
+}
+
+// found is told by the housekeeper whether there was a schedule, in the answer to a question that was sent at that time.
+func (t *ticker) found(sent time.Time, some bool) {
+	t.mu.Lock()
+	isNews := some && !t.noneAt.IsZero()
+	switch {
+	case some:
+		t.noneAt = time.Time{}
+	case sent.After(t.changedAt):
+		t.noneAt = sent
+	}
+	t.mu.Unlock()
+	if isNews {
+		t.changed()
+	}
+}
+
+// noneUntil is until when the ticker need not ask whether there is a schedule.
+func (t *ticker) noneUntil() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.noneAt.IsZero() {
+		return time.Time{}
+	}
+	return t.noneAt.Add(wholeLookEvery)
 }
 
 func (t *ticker) disconnect() {

@@ -57,6 +57,7 @@ func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error 
 	}
 	started()
 	passes := j.newPasses(pool)
+	passes.beats = true
 	neglect := j.newNeglect()
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		return j.turn(ctx, pool, stepLimits, db.LockJanitor, neglect.lasts(), work)

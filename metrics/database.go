@@ -31,6 +31,8 @@ var (
 	queuePaused = gauge("jobq_queue_paused", "Whether the queue is paused.", "queue")
 	queueEnded  = counter("jobq_queue_ended_total",
 		"Runs that ended in all workers since this process first read the database. Lost ones are also retried, failed or cancelled.", "queue", "outcome")
+	kindEnded = counter("jobq_kind_ended_total",
+		"The same by kind, in all queues; beyond 100 kinds, kind other.", "kind", "outcome")
 	jobsAdded = counter("jobq_jobs_added_total",
 		"Ids that new jobs were given, also those of transactions that rolled back and of duplicates.")
 )
@@ -41,35 +43,41 @@ var (
 type Database struct {
 	queues  func(context.Context) ([]monitor.Queue, error)
 	minutes func(context.Context, time.Duration) ([]monitor.Minute, error)
+	kinds   func(context.Context, time.Duration) ([]monitor.KindMinute, error)
 	added   func(context.Context) (int64, error)
 
 	mu sync.Mutex
 	// guarded by mu
 	last    reading
 	tried   time.Time
-	ends    ends
+	ofQueue ends
+	ofKind  ends
 	pending chan struct{} // closed when the reading under way has ended; nil while none is
 }
 
 // reading is what was last read.
 type reading struct {
-	queues []monitor.Queue
-	ended  []monitor.QueueStats
-	added  int64
-	at     time.Time // of the last success
-	up     bool
+	queues  []monitor.Queue
+	ended   []total // by queue
+	endedOf []total // by kind
+	added   int64
+	at      time.Time // of the last success
+	up      bool
 }
 
 // NewDatabase returns a collector of what the monitor can read. It does not talk
 // to the database. A scrape waits up to 2 seconds for it; if it does not answer,
 // the scrape has the last figures, and jobq_up is 0.
 func NewDatabase(m *monitor.Monitor) *Database {
-	return &Database{queues: m.Queues, minutes: m.Minutes, added: m.Added}
+	return &Database{
+		queues: m.Queues, minutes: m.Minutes, kinds: m.KindMinutes, added: m.Added,
+		ofQueue: ends{namesMax: queuesMax}, ofKind: ends{namesMax: kindsMax},
+	}
 }
 
 // Describe implements prometheus.Collector.
 func (d *Database) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range []metric{up, readAt, queueAge, queueJobs, queueSlots, queuePaused, queueEnded, jobsAdded} {
+	for _, m := range []metric{up, readAt, queueAge, queueJobs, queueSlots, queuePaused, queueEnded, kindEnded, jobsAdded} {
 		to <- m.desc
 	}
 }
@@ -95,12 +103,11 @@ func (d *Database) Collect(to chan<- prometheus.Metric) {
 		queueSlots.send(to, float64(q.Slots), q.Name)
 		queuePaused.send(to, bit(q.PausedAt != nil), q.Name)
 	}
-	for _, q := range last.ended {
-		queueEnded.send(to, float64(q.Completed), q.Queue, "completed")
-		queueEnded.send(to, float64(q.Failed), q.Queue, "failed")
-		queueEnded.send(to, float64(q.Retried), q.Queue, "retried")
-		queueEnded.send(to, float64(q.Lost), q.Queue, "lost")
-		queueEnded.send(to, float64(q.Cancelled), q.Queue, "cancelled")
+	for _, queue := range last.ended {
+		queue.send(to, queueEnded)
+	}
+	for _, kind := range last.endedOf {
+		kind.send(to, kindEnded)
 	}
 	jobsAdded.send(to, float64(last.added))
 }
@@ -147,12 +154,16 @@ func (d *Database) readNow() {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	d.mu.Lock()
-	span := d.ends.span(time.Since(d.last.at))
+	span := d.ofQueue.span(time.Since(d.last.at))
 	d.mu.Unlock()
 	queues, err := d.queues(ctx)
 	var minutes []monitor.Minute
 	if err == nil {
 		minutes, err = d.minutes(ctx, span)
+	}
+	var kinds []monitor.KindMinute
+	if err == nil {
+		kinds, err = d.kinds(ctx, span)
 	}
 	var added int64
 	if err == nil {
@@ -161,8 +172,10 @@ func (d *Database) readNow() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last.up = err == nil; err == nil {
-		d.ends.add(minutes)
-		d.last.queues, d.last.ended, d.last.added, d.last.at = queues, d.ends.copies(), added, time.Now()
+		d.ofQueue.add(ofQueues(minutes))
+		d.ofKind.add(ofKinds(kinds))
+		d.last.ended, d.last.endedOf = d.ofQueue.copies(), d.ofKind.copies()
+		d.last.queues, d.last.added, d.last.at = queues, added, time.Now()
 	}
 	close(d.pending)
 	d.pending = nil

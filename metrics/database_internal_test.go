@@ -48,6 +48,7 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 				}
 				return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
 			}, minutes: func(context.Context, time.Duration) ([]monitor.Minute, error) { return nil, nil },
+			kinds: func(context.Context, time.Duration) ([]monitor.KindMinute, error) { return nil, nil },
 			added: func(context.Context) (int64, error) { return 7, nil },
 		}
 		for range 10 {
@@ -88,33 +89,29 @@ func TestDatabaseIsReadSeldom(t *testing.T) {
 func TestEndsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
-	minute := func(ago, completed, lost int) monitor.Minute {
-		return monitor.Minute{At: noon.Add(-time.Duration(ago) * time.Minute), QueueStats: monitor.QueueStats{Queue: "q", Completed: int64(completed), Lost: int64(lost)}}
+	minute := func(ago, completed, lost int64) ended {
+		return ended{minuteOf{noon.Add(-time.Duration(ago) * time.Minute), "q"}, counts{completed: completed, lost: lost}}
 	}
-	var e ends
+	e := ends{namesMax: queuesMax}
 	require.Equal(t, endsSpan, e.span(time.Hour))
-	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 5, 1)})
-	require.Equal(t, []monitor.QueueStats{{Queue: "q"}}, e.copies())
-	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 7, 1), minute(2, 1, 0)})
-	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 3}}, e.copies())
-	e.add([]monitor.Minute{minute(2, 1, 0)}) // those before are beyond the span
-	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 3}}, e.copies())
+	e.add([]ended{minute(4, 10, 0), minute(3, 5, 1)})
+	require.Equal(t, []total{{"q", counts{}}}, e.copies())
+	e.add([]ended{minute(4, 10, 0), minute(3, 7, 1), minute(2, 1, 0)})
+	require.Equal(t, []total{{"q", counts{completed: 3}}}, e.copies())
+	e.add([]ended{minute(2, 1, 0)}) // those before are beyond the span
+	require.Equal(t, []total{{"q", counts{completed: 3}}}, e.copies())
 	require.Equal(t, endsSpan+10*time.Minute, e.span(10*time.Minute))
 	require.Equal(t, endsSpanMax, e.span(24*time.Hour))
-	e.add([]monitor.Minute{minute(4, 10, 0), minute(3, 7, 2), minute(2, 4, 0), minute(0, 1, 0)})
-	require.Equal(t, []monitor.QueueStats{{Queue: "q", Completed: 7, Lost: 1}}, e.copies())
-	e.add([]monitor.Minute{minute(-3*60, 1, 0)})
+	e.add([]ended{minute(4, 10, 0), minute(3, 7, 2), minute(2, 4, 0), minute(0, 1, 0)})
+	require.Equal(t, []total{{"q", counts{completed: 7, lost: 1}}}, e.copies())
+	e.add([]ended{minute(-3*60, 1, 0)})
 	require.Len(t, e.seen, 1, "old minutes are forgotten")
-	for i := range endsQueuesMax + 50 {
-		e.add([]monitor.Minute{{At: noon, QueueStats: monitor.QueueStats{Queue: fmt.Sprint("queue", i), Failed: 1}}})
+	for i := range queuesMax + 50 {
+		e.add([]ended{{minuteOf{noon, fmt.Sprint("queue", i)}, counts{failed: 1}}})
 	}
 	totals := e.copies()
-	require.Len(t, totals, endsQueuesMax+1)
-	for _, total := range totals {
-		if total.Queue == "other" {
-			require.EqualValues(t, 51, total.Failed)
-		}
-	}
+	require.Len(t, totals, queuesMax+1)
+	require.Contains(t, totals, total{"other", counts{failed: 51}})
 }
 
 // The database is examined at intervals, whatever is scraped. When that fails, the last figures stay.

@@ -1,7 +1,11 @@
 package metrics
 
 import (
+	"cmp"
+	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -14,24 +18,50 @@ const (
 	// endsKept is how long a minute is remembered. It is more than endsSpanMax, so that no
 	// minute is counted twice.
 	endsKept = 2 * endsSpanMax
-	// endsQueuesMax is how many queues have counters of their own. The ends of further queues
-	// count for the queue "other".
-	endsQueuesMax = 1000
+	// queuesMax is how many queues have counters of their own, as kindsMax is for kinds. The ends of
+	// further ones count for "other".
+	queuesMax = 1000
 )
+
+// counts are ends by outcome.
+type counts struct{ completed, failed, retried, lost, cancelled int64 }
+
+// ended is what has ended of one name, a queue or a kind, within a minute.
+type ended struct {
+	minuteOf
+	counts
+}
+
+type minuteOf struct {
+	at   time.Time
+	name string
+}
 
 // ends makes counters of the sums by minute, which the database keeps only for a while.
 //
 // Example: the minute 12:00 had 5 completed jobs when it was last read, and has 7 now. The
 // counter grows by 2. The sums at the first reading do not count.
 type ends struct {
-	seen   map[minuteOf]monitor.QueueStats // as last read
-	totals map[string]*monitor.QueueStats  // by queue
-	newest time.Time                       // the latest minute in seen
+	namesMax int
+	seen     map[minuteOf]counts // as last read
+	totals   map[string]*counts  // by name
+	newest   time.Time           // the latest minute in seen
 }
 
-type minuteOf struct {
-	at    time.Time
-	queue string
+func ofQueues(minutes []monitor.Minute) []ended {
+	all := make([]ended, len(minutes))
+	for i, m := range minutes {
+		all[i] = ended{minuteOf{m.At, m.Queue}, counts{m.Completed, m.Failed, m.Retried, m.Lost, m.Cancelled}}
+	}
+	return all
+}
+
+func ofKinds(minutes []monitor.KindMinute) []ended {
+	all := make([]ended, len(minutes))
+	for i, m := range minutes {
+		all[i] = ended{minuteOf{m.At, m.Kind}, counts{m.Completed, m.Failed, m.Retried, m.Lost, m.Cancelled}}
+	}
+	return all
 }
 
 // span is how far back to read. since is the time since the last reading.
@@ -42,24 +72,23 @@ func (e *ends) span(since time.Duration) time.Duration {
 	return min(endsSpan+since, endsSpanMax)
 }
 
-func (e *ends) add(minutes []monitor.Minute) {
+func (e *ends) add(minutes []ended) {
 	isFirst := e.seen == nil
 	if isFirst {
-		e.seen, e.totals = make(map[minuteOf]monitor.QueueStats), make(map[string]*monitor.QueueStats)
+		e.seen, e.totals = make(map[minuteOf]counts), make(map[string]*counts)
 	}
 	for _, m := range minutes {
-		of := minuteOf{m.At, m.Queue}
-		was, total := e.seen[of], e.total(m.Queue)
-		e.seen[of] = m.QueueStats
+		was, total := e.seen[m.minuteOf], e.total(m.name)
+		e.seen[m.minuteOf] = m.counts
 		if !isFirst {
-			total.Completed += max(m.Completed-was.Completed, 0)
-			total.Failed += max(m.Failed-was.Failed, 0)
-			total.Retried += max(m.Retried-was.Retried, 0)
-			total.Lost += max(m.Lost-was.Lost, 0)
-			total.Cancelled += max(m.Cancelled-was.Cancelled, 0)
+			total.completed += max(m.completed-was.completed, 0)
+			total.failed += max(m.failed-was.failed, 0)
+			total.retried += max(m.retried-was.retried, 0)
+			total.lost += max(m.lost-was.lost, 0)
+			total.cancelled += max(m.cancelled-was.cancelled, 0)
 		}
-		if m.At.After(e.newest) {
-			e.newest = m.At
+		if m.at.After(e.newest) {
+			e.newest = m.at
 		}
 	}
 	for of := range e.seen {
@@ -69,20 +98,35 @@ func (e *ends) add(minutes []monitor.Minute) {
 	}
 }
 
-func (e *ends) total(queue string) *monitor.QueueStats {
-	if _, known := e.totals[queue]; !known && len(e.totals) >= endsQueuesMax {
-		queue = otherKind
+func (e *ends) total(name string) *counts {
+	if _, known := e.totals[name]; !known && len(e.totals) >= e.namesMax {
+		name = otherName
 	}
-	if e.totals[queue] == nil {
-		e.totals[queue] = &monitor.QueueStats{Queue: queue}
+	if e.totals[name] == nil {
+		e.totals[name] = &counts{}
 	}
-	return e.totals[queue]
+	return e.totals[name]
+}
+
+// total is what has ended of one name.
+type total struct {
+	name string
+	counts
 }
 
 // copies are the totals as they are now.
-func (e *ends) copies() (totals []monitor.QueueStats) {
-	for _, total := range e.totals {
-		totals = append(totals, *total)
+func (e *ends) copies() (totals []total) {
+	for name, counts := range e.totals {
+		totals = append(totals, total{name, *counts})
 	}
+	slices.SortFunc(totals, func(a, b total) int { return cmp.Compare(a.name, b.name) })
 	return totals
+}
+
+func (t total) send(to chan<- prometheus.Metric, m metric) {
+	m.send(to, float64(t.completed), t.name, "completed")
+	m.send(to, float64(t.failed), t.name, "failed")
+	m.send(to, float64(t.retried), t.name, "retried")
+	m.send(to, float64(t.lost), t.name, "lost")
+	m.send(to, float64(t.cancelled), t.name, "cancelled")
 }

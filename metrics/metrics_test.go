@@ -93,7 +93,8 @@ func TestScrapes(t *testing.T) {
 		`jobq_worker_runs_total{outcome="completed"} 1`, `jobq_worker_runs_total{outcome="failed"} 1`, `jobq_worker_claimed_total 2`,
 		`jobq_worker_run_seconds_count{kind="greeting",queue="default"} 2`, `jobq_worker_wait_seconds_count{kind="greeting",queue="default"} 2`,
 		`jobq_doctor_findings{severity="warning"} 1`, `jobq_jobs_added_total 3`,
-		`jobq_queue_ended_total{outcome="completed",queue="default"} 1`, `jobq_queue_ended_total{outcome="failed",queue="default"} 1`, `jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
+		`jobq_queue_ended_total{outcome="completed",queue="default"} 1`, `jobq_queue_ended_total{outcome="failed",queue="default"} 1`,
+		`jobq_kind_ended_total{kind="greeting",outcome="completed"} 1`, `jobq_kind_ended_total{kind="greeting",outcome="failed"} 1`, `jobq_worker_ready 1`, `jobq_worker_notified 1`, `jobq_janitor_leading 1`, `jobq_up 1`,
 		`jobq_queue_jobs{queue="waits",state="available"} 1`, `jobq_queue_slots{queue="default"} 10`,
 	}
 	var scraped string

@@ -215,7 +215,7 @@ func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := prometheusProgram(t, "promtool")
 	for _, test := range []struct{ kind, file, want string }{
-		{"check rules", rulesFile, "SUCCESS: 7 rules found"},
+		{"check rules", rulesFile, "SUCCESS: 9 rules found"},
 		{"check config", "../deploy/prometheus/prometheus.yaml", "SUCCESS: 1 rule files found"},
 		{"test rules", rulesTestFile, "SUCCESS"},
 	} {

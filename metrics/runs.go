@@ -14,8 +14,8 @@ import (
 // kinds of later ones are "other".
 const kindsMax = 100
 
-// otherKind is the label of the kinds beyond kindsMax.
-const otherKind = "other"
+// otherName is the label of the kinds beyond kindsMax, and of queues beyond queuesMax.
+const otherName = "other"
 
 // Runs measures the runs of a worker, by queue and kind: the first 100 pairs each by
 // itself, and later pairs as kind "other" of their queue. Make one with NewRuns.
@@ -68,7 +68,7 @@ func (r *Runs) of(p pair) *observers {
 	}
 	label := p.kind
 	if r.known++; r.known > kindsMax {
-		label = otherKind
+		label = otherName
 	}
 	made := &observers{r.run.WithLabelValues(p.queue, label), r.wait.WithLabelValues(p.queue, label)}
 	r.pairs.Store(p, made)

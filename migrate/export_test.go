@@ -28,7 +28,7 @@ func Undeclared(files fs.FS) (names []string, err error) {
 }
 
 // firstRelease is the last migration that no program has ever worked without.
-const firstRelease = 13
+const firstRelease = 1
 
 // NoTransaction is the header of a migration that runs outside of one.
 const NoTransaction = headerMark + "no-transaction"

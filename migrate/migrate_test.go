@@ -139,7 +139,7 @@ func TestRefusedConfigs(t *testing.T) {
 		_, err := migrate.Up(ctx, pool, &migrate.Config{Target: target, Logger: quiet})
 		require.ErrorContains(t, err, fmt.Sprintf("there is no version %d", target))
 	}
-	for target, want := range map[int]string{-2: "there is no version -2", 2: "version 2 is not applied: the database has version 0"} {
+	for target, want := range map[int]string{-2: "there is no version -2", 1: "version 1 is not applied: the database has version 0"} {
 		_, err := migrate.Down(ctx, pool, &migrate.Config{Target: target, Logger: quiet})
 		require.ErrorContains(t, err, want)
 	}

@@ -64,6 +64,18 @@ func TestStatsAgree(t *testing.T) {
 		require.Positive(t, stats[0].WaitTime)
 		stats[0].RunTime, stats[0].WaitTime = 0, 0
 		require.Equal(t, want, stats[0])
+		minutes, err := w.Monitor.KindMinutes(ctx, time.Hour)
+		require.NoError(t, err)
+		byKind := monitor.QueueStats{Queue: "default"}
+		for _, m := range minutes {
+			require.Equal(t, "greeting", m.Kind)
+			byKind.Completed += m.Completed
+			byKind.Failed += m.Failed
+			byKind.Retried += m.Retried
+			byKind.Lost += m.Lost
+			byKind.Cancelled += m.Cancelled
+		}
+		require.Equal(t, want, byKind)
 		for _, state := range []jobq.State{jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled} {
 			require.EqualValues(t, map[jobq.State]int64{jobq.StateCompleted: want.Completed, jobq.StateFailed: want.Failed, jobq.StateCancelled: want.Cancelled}[state],
 				w.Count("select count(*) from jobq.job where state::text = $1", string(state)), state)

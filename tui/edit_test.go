@@ -87,7 +87,7 @@ func TestEditCommand(t *testing.T) {
 		Args: json.RawMessage(`{"it": "is \u0027quoted'"}`), Queue: new("a b"), Priority: new(int16(-1)), RunAt: new(noon.Add(time.Microsecond)),
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
-	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
+	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag 'a,b' --tag c `+
 		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, commandline.Edit("clone", 7, change))
 	require.Equal(t, "edit 7 --tag ''", commandline.Edit("edit", 7, operator.JobChange{Tags: &[]string{}}))
 }

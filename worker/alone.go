@@ -196,11 +196,11 @@ func (w *Worker) suspects(ctx context.Context) (due []db.SuspectNextRow) {
 	return due
 }
 
-// becomeAlone stops claims, and waits until nothing runs and all results are stored. If that takes too
-// long it lets claims go on, and returns false.
+// becomeAlone stops claims, and waits until the worker holds nothing. If that takes too long it lets claims
+// go on, and returns false.
 func (w *Worker) becomeAlone(ctx context.Context, patience time.Duration) bool {
 	w.solitude.hold(true)
-	alone := w.awaitIdle(ctx, patience)
+	alone := w.await(ctx, patience, w.holdsNothing)
 	if !alone {
 		w.holdBack(false)
 	}
@@ -213,8 +213,11 @@ func (w *Worker) runAlone(ctx context.Context, suspects []db.SuspectNextRow) boo
 	defer w.holdBack(false)
 	for _, suspect := range suspects {
 		for _, q := range w.queues[suspect.Queue].all() {
+			if !w.holdsNothing() { // the answer to the last try was lost
+				return false
+			}
 			if slices.Contains(q.kinds, suspect.Kind) && q.askAlone(ctx) {
-				w.awaitIdle(ctx, w.solitude.aloneMax)
+				w.await(ctx, w.solitude.aloneMax, w.isIdle)
 				return true
 			}
 		}
@@ -236,18 +239,24 @@ func (w *Worker) holdBack(held bool) {
 func (w *Worker) goOn(ctx context.Context, rest time.Duration, early bool) {
 	if early && rest > time.Second {
 		if !within(ctx.Done(), time.Second, nil) {
-			w.awaitIdle(ctx, rest-time.Second)
+			w.await(ctx, rest-time.Second, w.isIdle)
 		}
 		return
 	}
 	within(ctx.Done(), rest, nil)
 }
 
-// awaitIdle waits until nothing runs and all results are stored, and returns whether that is so.
-func (w *Worker) awaitIdle(ctx context.Context, patience time.Duration) bool {
+// holdsNothing says whether nothing runs, all results are stored, and no claim whose answer was lost may
+// have made a lease: its jobs would be lost with a suspect.
+func (w *Worker) holdsNothing() bool {
+	return w.isIdle() && !w.claimed.MayHaveUnknown(clock.SinceBoot())
+}
+
+// await waits until the condition holds, and returns whether it does.
+func (w *Worker) await(ctx context.Context, patience time.Duration, condition func() bool) bool {
 	ticker := time.NewTicker(aloneLook)
 	defer ticker.Stop()
-	for end := clock.SinceBoot() + patience; !w.isIdle(); {
+	for end := clock.SinceBoot() + patience; !condition(); {
 		select {
 		case <-ctx.Done():
 			return false

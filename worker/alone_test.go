@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	osexec "os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -208,6 +209,29 @@ func TestSuspectWaitsAndOthersWaitForIt(t *testing.T) {
 			awaitState(t, client, id, jobq.StateCompleted)
 		})
 	}
+}
+
+// Jobs of a claim whose answer was lost would be lost with a suspect. So it does not begin before the worker
+// has found out that it has none.
+func TestSuspectWaitsForClaimWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	var log logBuffer
+	w, err := worker.New(client, &worker.Config{NoJanitor: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	worker.PaceSuspects(w, 20*time.Millisecond, time.Hour)
+	search := worker.LoseAnswer(w)
+	began := make(chan int64, 1)
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
+		began <- job.ID()
+		return nil
+	}, nil))
+	id := suspect(t, client, 1)
+	run(t, w)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "a job is to run alone and waits") }, patience, time.Millisecond)
+	require.Empty(t, began)
+	search()
+	require.Equal(t, id, receive(t, began, "the suspect"))
 }
 
 // tell tells the workers of the default queue that its suspects have changed, as a reap does.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
@@ -19,7 +20,8 @@ type claim struct {
 	plain    bool // it takes jobs without a partition key, as planned
 	keys     keysPlan
 	settings leases.Settings
-	// notification is the last notification of new jobs that arrived before the claim was sent.
+	// notification is the last notification of new jobs that arrived before the claim was sent; "" while
+	// jobs may come without one.
 	notification string
 	unblocks     int // load.unblockCount before the claim was sent
 	// begun and begunSoon are up to which slot jobs of its leases begin at once, and soon if no
@@ -30,10 +32,14 @@ type claim struct {
 
 // newClaim returns a claim of up to count jobs.
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
-	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
+	c := &claim{queue: q, settings: settings, notification: q.notifications.Woken(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
 	c.request = db.JobClaimParams{
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claimable(q.kinds),
-		JobCount: int32(count), // #nosec G115 -- bounded by line.ClaimMax
+		JobCount:    int32(count), // #nosec G115 -- bounded by line.ClaimMax
+		LeasePerJob: settings.Heartbeat == jobq.HeartbeatProgress,
+	}
+	if q.announcer.Watches() { // after Woken, which comes after Rung
+		c.notification = ""
 	}
 	now := clock.SinceBoot()
 	if c.plain, c.keys = q.load.beginKeyed(now); c.plain {
@@ -47,7 +53,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer))
 	now, admission := clock.SinceBoot(), answer.Admission
-	c.queue.load.claimed(now, len(answer.Claimed)+len(answer.Keyed), took)
+	c.queue.load.claimed(now, len(answer.Claimed)+len(answer.Keyed), int(c.request.JobCount), took)
 	if admission.Blocked != db.BlockedByNothing {
 		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // with fewer, the limits left room and there was no job for it
 			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)

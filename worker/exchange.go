@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
@@ -45,7 +44,7 @@ func (q *queue) roundTrip(ctx context.Context, next work) bool {
 	results, count := next.results, next.count
 	settings := q.settings.Load()
 	request := db.Exchange{
-		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress,
+		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(),
 		HasLimits: settings.HasLimits, HasKeys: settings.HasKeys, EndedKeys: partitionKeys(results), Begin: next.begin,
 	}
 	request.Completions, request.Endings, request.Unrecorded = split(results)

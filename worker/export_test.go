@@ -55,13 +55,8 @@ func ShortenAnnouncements(w *Worker, holdsMax time.Duration) {
 	}
 }
 
-// ClaimByClockFrom sets from how many jobs per second on a worker's queue default claims by the clock.
-func ClaimByClockFrom(w *Worker, perSecond float64) {
-	w.queues["default"].load.planner.ByClockFrom = perSecond
-}
-
-// ClaimsByClock says whether a worker's queue default claims by the clock.
-func ClaimsByClock(w *Worker) bool { return w.queues["default"].load.claimsByClock() }
+// IsPaced says whether a worker's queue default claims without news.
+func IsPaced(w *Worker) bool { return w.queues["default"].load.isPaced() }
 
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
@@ -222,4 +217,10 @@ func takeAll(places chan struct{}) (makeRoom func()) {
 			<-places
 		}
 	}
+}
+
+// LoseAnswer makes the worker take it that the answer to a claim was lost, and returns what makes it search for the lease.
+func LoseAnswer(w *Worker) (search func()) {
+	w.claimed.Unanswered(w.claimed.Begin(), clock.Never)
+	return func() { signal(w.unanswered) }
 }

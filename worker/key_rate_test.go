@@ -177,6 +177,9 @@ func TestThrottledKeyIsLookedAtByAll(t *testing.T) {
 	})
 	var before string
 	require.Eventually(t, func() bool { // nobody is told of what comes before the worker has said that it waits
+		if !worker.IsAtRest(w.Worker) {
+			return false
+		}
 		enqueue(t, client, 1, nil)
 		receive(t, ran, "a start")
 		before, _ = worker.LastNotification(w.Worker)

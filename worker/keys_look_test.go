@@ -9,7 +9,7 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
-// A queue that claims by the clock has its settings read once a second, until it is known to have
+// A queue that claims without news has its settings read once a second, until it is known to have
 // partition keys.
 func TestLooksForKeysOnceASecond(t *testing.T) {
 	t.Parallel()

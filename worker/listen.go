@@ -10,7 +10,6 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/listen"
-	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
@@ -86,12 +85,10 @@ func (w *Worker) receiveNew(payload string, returned bool) {
 	if !ok {
 		return
 	}
-	delay, now := w.spreader.Delay(q.idleWorkers.Load()), clock.SinceBoot()
+	delay := w.spreader.Delay(q.idleWorkers.Load())
 	for _, each := range q.all() {
 		if returned {
 			each.load.returned()
-		} else {
-			each.load.notified(now)
 		}
 		each.notifications.Received(notification, delay, each.load.needsNoDelay())
 	}

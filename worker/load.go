@@ -92,19 +92,19 @@ func (l *load) keyNewsLocked() {
 	l.keyNews++
 }
 
-// notified notes that a notification of new jobs has come.
-func (l *load) notified(now time.Duration) {
+// notified notes that a notification of new jobs has come, and that the queue claims once more after lookAt.
+func (l *load) notified(lookAt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planner.Notified(now)
+	l.planner.Notified(lookAt)
 }
 
-// claimsByClock says whether the queue claims by the clock, because jobs come fast, and so needs no
+// isPaced says whether the queue claims without news, because jobs come fast, and so needs no
 // notifications.
-func (l *load) claimsByClock() bool {
+func (l *load) isPaced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.planner.ClaimsByClock()
+	return l.planner.IsPaced()
 }
 
 // returned notes that jobs may have returned to their old places in the line, so that the
@@ -227,11 +227,12 @@ func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 	return !l.hasKeys || l.planner.ShouldClaim(now), keys
 }
 
-// claimed records how many jobs a claim has got, with and without keys, and how long it took.
-func (l *load) claimed(now time.Duration, jobs int, took time.Duration) {
+// claimed records how many jobs a claim has got, with and without keys, of those that it has asked for,
+// and how long it took.
+func (l *load) claimed(now time.Duration, jobs, asked int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planner.Claimed(now, jobs, took)
+	l.planner.Claimed(now, jobs, asked, took)
 }
 
 // keysAnswered records which jobs with partition keys a claim has found. A pass that began

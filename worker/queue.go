@@ -41,6 +41,7 @@ type queue struct {
 	shared
 	notifications *waking.Notifications
 	keysLookAt    time.Duration // of run's goroutine
+	announcing    announcing    // likewise
 	apart         apart
 
 	buffer chan *Run // claimed, not yet started; those that may not begin yet are in load
@@ -58,10 +59,12 @@ type shared struct {
 	settings    *leases.QueueSettings
 	idleWorkers *atomic.Int64 // workers that had free slots for jobs of the queue
 	announcer   *waking.Announcer
+	// emptyAt is when the last heartbeat was sent that has found no job, by clock.SinceBoot; 0 for never.
+	emptyAt *atomic.Int64
 }
 
 func newShared(name string, pollInterval time.Duration) shared {
-	return shared{new(leases.QueueSettings), new(atomic.Int64), &waking.Announcer{Queue: name, RecheckMax: pollInterval}}
+	return shared{new(leases.QueueSettings), new(atomic.Int64), &waking.Announcer{Queue: name, RecheckMax: pollInterval}, new(atomic.Int64)}
 }
 
 func newQueue(w *Worker, name string, slots int, shared shared) *queue {
@@ -71,7 +74,12 @@ func newQueue(w *Worker, name string, slots int, shared shared) *queue {
 		wake: make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
 		apart: apart{failures: make(chan error, 1)},
 	}
-	q.notifications = w.spreader.Notifications(name, q.idleWorkers, func() { signal(q.wake) })
+	q.notifications = w.spreader.Notifications(name, q.idleWorkers, func() {
+		if mutant.LooksAfterBell() {
+			q.load.notified(shared.announcer.Rung())
+		}
+		signal(q.wake)
+	})
 	return q
 }
 
@@ -166,6 +174,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	defer assistants.Wait()
 	defer stopLooks()
 	defer close(over)
+	defer q.announcing.calls.Wait()
 
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
@@ -189,8 +198,8 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			default:
 				looks++
 			}
-			if again, alarms := q.announce(ctx); !again {
-				q.await(ctx, flush, poll, alarms)
+			if again, next := q.announce(ctx); !again {
+				q.await(ctx, flush, poll, next)
 			}
 			continue
 		}
@@ -213,9 +222,12 @@ func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
 			return
 		case <-q.many:
 		}
-		if next := q.next(ctx); !next.isEmpty() {
-			q.exchange(flush, next) // after a failure, run waits before its next round trip
+		next := q.next(ctx)
+		if next.isEmpty() { // it may have taken a wake-up, and run has decided before that for how long to sleep
+			signal(q.ended)
+			continue
 		}
+		q.exchange(flush, next) // after a failure, run waits before its next round trip
 	}
 }
 
@@ -248,25 +260,23 @@ func (q *queue) next(ctx context.Context) (next work) {
 
 // announce tells the database that this queue has free slots, so that inserts send
 // notifications. It says whether to claim once more before waiting, because jobs may have been
-// inserted before the announcement, without a notification; and when to announce again. While the
-// queue claims by the clock, it announces nothing: line/byclock.go says when, and why.
-func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
+// inserted before the announcement, without a notification; and when to announce again. It does not
+// wait for the database: the answer ends await. While jobs come fast, so that it claims without news,
+// it announces nothing: line/pace.go says why.
+func (q *queue) announce(ctx context.Context) (again bool, next time.Duration) {
 	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
-		return false, waking.NoAlarms
+		return false, clock.Never
 	}
-	if q.load.claimsByClock() {
+	if q.load.isPaced() {
 		q.announcer.JobsComeFast()
 		q.lookForKeys()
-		return false, waking.NoAlarms
+		return false, clock.Never
 	}
-	round, next, err := q.announcer.Announce(ctx, q.worker.queries)
-	if err != nil && ctx.Err() == nil {
-		q.worker.databaseTrouble(err)
-	}
+	round, next := q.announcing.announce(ctx, q)
 	return q.load.isNewRound(round), next
 }
 
-// keysLookEvery is how often a queue that claims by the clock asks whether its first job with a
+// keysLookEvery is how often a queue that claims without news asks whether its first job with a
 // partition key has come. The insert of that job sends a notification only if a worker waits.
 const keysLookEvery = time.Second
 
@@ -281,14 +291,14 @@ func (q *queue) lookForKeys() {
 
 // await blocks until there is a reason to claim, or something else to do, such as a result to
 // store.
-func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.Alarms) {
+func (q *queue) await(ctx, flush context.Context, poll *time.Timer, announceAfter time.Duration) {
 	stop := ctx.Done()
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
 	now := clock.SinceBoot()
 	lookAt, otherAt := q.load.wakeTimes(now, q.hasWaiting())
-	look, other := time.NewTimer(min(lookAt-now, next.Recheck)), time.NewTimer(min(otherAt-now, next.Renew))
+	look, other := time.NewTimer(lookAt-now), time.NewTimer(min(otherAt-now, announceAfter))
 	defer look.Stop()
 	defer other.Stop()
 	select {
@@ -300,10 +310,18 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.
 		return
 	case <-other.C:
 		return
+	case q.announcing.last = <-q.announcing.underWay:
+		q.announcing.underWay = nil
+		return
 	case <-look.C:
 	case <-q.wake:
 	case <-poll.C:
-		poll.Reset(q.pollInterval())
+		interval := q.pollInterval()
+		if at := time.Duration(q.emptyAt.Load()); at > 0 && at+interval > now && !q.hasTurns() { // a heartbeat has polled
+			poll.Reset(at + interval - now)
+			return
+		}
+		poll.Reset(interval)
 	}
 	q.load.news()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/sql/migrations"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
@@ -64,7 +65,7 @@ func (w *Worker) checkTables(ctx context.Context) {
 	w.halt.begin(fmt.Errorf("worker: %w", err), false)
 }
 
-// register writes the worker's row and stores the settings of its queues.
+// register writes the worker's row, stores the settings of its queues, and does what beatRequest says.
 func (w *Worker) register(ctx context.Context) error {
 	slots, err := json.Marshal(w.slots())
 	if err != nil {
@@ -78,13 +79,15 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names := slices.Collect(maps.Keys(w.queues))
+	names, request := slices.Collect(maps.Keys(w.queues)), w.beatRequest()
 	rows, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		ConnectionsMax: w.connectionsMax,
 		Draining:       w.draining.Load(), Present: w.present.Load(), HasRoom: w.hasRoom(), Silence: db.Interval(workerSilence), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
 		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, Keys: w.keyNames(), QueueNames: names, Programs: programs,
+		Looked: request.looked, Announced: request.announced, AnnouncedSeconds: int64(request.hold / time.Second),
 	})
+	w.beatTook.Store(int64(clock.SinceBoot() - request.sent))
 	if err != nil {
 		return err
 	}
@@ -107,6 +110,9 @@ func (w *Worker) register(ctx context.Context) error {
 			HasLimits:   row.HasLimits,
 			HasKeys:     row.HasKeys,
 		})
+	}
+	for _, row := range rows { // these may wait for an announcement under way
+		request.answered(w.queues[row.Queue], row, slices.Contains(request.announced, row.Queue))
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func (w *Worker) giveBackUnanswered(ctx context.Context) (again bool) {
 		return true
 	}
 	if len(found) == 0 {
+		w.claimed.FoundNone()
 		return true
 	}
 	// A lease that was found may be of a claim whose answer is about to arrive: wait for these.

@@ -26,27 +26,27 @@ const wakeUpsVariable = "JOBQ_WAKE_UPS"
 
 // Workers that never poll find every job of writers that insert one by one, at
 // random moments, while they go idle and busy and idle again. Were one wake-up
-// lost, its job would lie there when all is still. One worker alone; one that claims
-// by the clock whenever the writers do not rest; and a few that believe to be many,
+// lost, its job would lie there when all is still. One worker alone; one whose writers
+// rest now and then, so that it ends to claim without news; and a few that believe to be many,
 // and so leave jobs to each other.
 func TestNoLostWakeUps(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		workers     int
-		byClockFrom float64
-	}{"alone": {1, 0}, "by the clock": {1, 20}, "of many": {3, 0}} {
+		workers int
+		rest    bool
+	}{"alone": {1, false}, "with rests": {1, true}, "of many": {3, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := newClient(t)
 			if test.workers > 1 {
 				pretendFleet(t, client, 20)
 			}
-			testWakeUps(t, client, test.workers, test.byClockFrom)
+			testWakeUps(t, client, test.workers, test.rest)
 		})
 	}
 }
 
-func testWakeUps(t *testing.T, client *jobq.Client, workers int, byClockFrom float64) {
+func testWakeUps(t *testing.T, client *jobq.Client, workers int, rest bool) {
 	t.Helper()
 	total := 4000
 	if wanted := os.Getenv(wakeUpsVariable); wanted != "" {
@@ -60,11 +60,10 @@ func testWakeUps(t *testing.T, client *jobq.Client, workers int, byClockFrom flo
 		rested     atomic.Bool  // enough
 		added, ran atomic.Int64
 	)
-	rested.Store(byClockFrom == 0)
+	rested.Store(!rest)
 	var w *worker.Worker
 	for range workers {
 		w = newWorker(t, client, worker.Config{PollInterval: time.Hour})
-		worker.ClaimByClockFrom(w, byClockFrom)
 		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
 			ran.Add(1)
 			return nil
@@ -107,28 +106,28 @@ func testWakeUps(t *testing.T, client *jobq.Client, workers int, byClockFrom flo
 		"%d of %d ran: wake-ups were lost", ran.Load(), added.Load())
 }
 
-// restNowAndThen lets writers rest until a worker has begun twice to claim by the clock, and has ended
+// restNowAndThen lets writers rest until a worker has begun twice to claim without news, and has ended
 // that twice. In between, an announcement can end.
 func restNowAndThen(t *testing.T, w *worker.Worker, rests *sync.RWMutex) {
 	t.Helper()
 	for range 2 {
-		require.Eventually(t, func() bool { return worker.ClaimsByClock(w) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return worker.IsPaced(w) }, patience, time.Millisecond)
 		<-time.After(1500 * time.Millisecond)
 		rests.Lock()
-		require.Eventually(t, func() bool { return !worker.ClaimsByClock(w) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return !worker.IsPaced(w) }, patience, time.Millisecond)
 		rests.Unlock()
 	}
 }
 
-// While jobs come fast one by one, a worker claims by the clock and lets its announcement end, so
+// While jobs come fast one by one, a worker claims without news and lets its announcement end, so
 // that inserts do not notify. When they come slowly again, it announces that it waits, and finds
 // also a job whose transaction has looked before and commits after that.
-func TestClaimsByClock(t *testing.T) {
+func TestClaimsWithoutNews(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := newClient(t)
 	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
-	worker.ClaimByClockFrom(w, 20)
+	worker.ShortenAnnouncements(w, time.Second)
 	ran := map[int]chan struct{}{1: make(chan struct{}, 1), 2: make(chan struct{}, 1), 3: make(chan struct{}, 1)}
 	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
 		if ran, ok := ran[job.Args.N]; ok {
@@ -149,7 +148,7 @@ func TestClaimsByClock(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = late.Rollback(ctx) }()
 	require.Eventually(t, func() bool {
-		if !worker.ClaimsByClock(w) || isWaiting() {
+		if !worker.IsPaced(w) || isWaiting() {
 			return false
 		}
 		inserted, err := late.Begin(ctx)
@@ -164,7 +163,7 @@ func TestClaimsByClock(t *testing.T) {
 		return true
 	}, patience, 10*time.Millisecond, "the announcement ends")
 	enqueue(t, client, 2, nil)
-	awaitRun(t, ran[2], "by the clock")
+	awaitRun(t, ran[2], "without news")
 	stopWriting()
 	require.Eventually(t, func() bool { return isWaiting() && worker.IsAtRest(w) }, patience, time.Millisecond, "again, and no look back is due")
 	require.NoError(t, late.Commit(ctx))
@@ -175,11 +174,10 @@ func TestClaimsByClock(t *testing.T) {
 
 // The first job with a partition key of a queue that has had none runs, though no worker waits
 // that would be notified of it.
-func TestFirstKeyWhileClaimingByClock(t *testing.T) {
+func TestFirstKeyWhileClaimingWithoutNews(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
-	worker.ClaimByClockFrom(w, 20)
 	ran := make(chan struct{}, 1)
 	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
 		if job.Args.N == 1 {
@@ -189,7 +187,7 @@ func TestFirstKeyWhileClaimingByClock(t *testing.T) {
 	}, nil))
 	run(t, w)
 	write(t, client)
-	require.Eventually(t, func() bool { return worker.ClaimsByClock(w) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return worker.IsPaced(w) }, patience, time.Millisecond)
 	enqueue(t, client, 1, &jobq.EnqueueOptions{PartitionKey: "a"})
 	awaitRun(t, ran)
 }
@@ -246,6 +244,35 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	<-time.After(500 * time.Millisecond) // until it sleeps
 	require.NoError(t, tx.Commit(ctx))
 	awaitRun(t, ran, "the one that came unnoticed")
+}
+
+// An insert that has left the notification to another transaction, and commits long after it, is found without a poll.
+func TestFindsWhatTheBellRefused(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	ran := make(chan int, 2)
+	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		ran <- job.Args.N
+		return nil
+	})
+	require.Eventually(t, func() bool { return worker.IsPresent(w.Worker) && worker.IsAtRest(w.Worker) }, patience, time.Millisecond)
+	insert := func(n int) pgx.Tx { // as far as its commit has to wait for others
+		tx, err := client.Pool().Begin(ctx)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(ctx) })
+		_, err = client.EnqueueTx(ctx, tx, task{n}, nil)
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, "set constraints all immediate")
+		require.NoError(t, err)
+		return tx
+	}
+	ringer, refused := insert(1), insert(2)
+	require.NoError(t, ringer.Commit(ctx))
+	require.Equal(t, 1, receive(t, ran, "the one that notified"))
+	require.Eventually(t, func() bool { return worker.IsAtRest(w.Worker) }, patience, time.Millisecond)
+	require.NoError(t, refused.Commit(ctx))
+	require.Equal(t, 2, receive(t, ran, "the other one"))
 }
 
 // newUnnotifiedClient is a client whose workers hear no notifications, as behind a

@@ -56,6 +56,7 @@ type Worker struct {
 	connectionsMax pgtype.Int4
 	// agedLookEvery and beatEvery are the constants of these names; tests change them.
 	agedLookEvery, beatEvery time.Duration
+	beatTook                 atomic.Int64 // how long the last heartbeat took, in nanoseconds
 
 	janitor  attendant
 	beatSoon chan struct{} // makes the next heartbeat come at once: what it reads may have changed

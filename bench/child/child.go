@@ -299,14 +299,21 @@ func (c *child) latency(ctx context.Context) error {
 	return c.out.Encode(end)
 }
 
-// mixed enqueues at a fixed rate, and times each job from when it was due.
+// mixed enqueues at a fixed rate, and times each job from when it was due. Before that, each connection adds one job, which does
+// not count: a new session takes milliseconds for its first one, and the figures are to be of a load that goes on.
 func (c *child) mixed(ctx context.Context) error {
 	jobs := int(float64(c.order.Rate) * c.order.Seconds)
 	var mu sync.Mutex
 	end := Line{End: true, Jobs: int64(jobs)}
 	finished := make(chan struct{})
-	var base time.Time // written before the first job is added
+	var base time.Time // written before the first job is added that counts
+	var warm sync.WaitGroup
+	warm.Add(c.order.Connections)
 	stop, err := c.system.start(ctx, c.pool, c.order, func(micros int64) {
+		if micros < 0 {
+			warm.Done()
+			return
+		}
 		sample := time.Since(base.Add(time.Duration(micros) * time.Microsecond))
 		mu.Lock()
 		defer mu.Unlock()
@@ -321,6 +328,14 @@ func (c *child) mixed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	warming, warmCtx := errgroup.WithContext(ctx)
+	for range c.order.Connections {
+		warming.Go(func() error { return p.one(warmCtx, -1) })
+	}
+	if err := warming.Wait(); err != nil {
+		return err
+	}
+	warm.Wait()
 	base = time.Now()
 	var next atomic.Int64
 	group, groupCtx := errgroup.WithContext(ctx)

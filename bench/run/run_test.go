@@ -150,10 +150,6 @@ func TestKeep(t *testing.T) {
 	}
 	s.Put(drainOf("river, tuned"), 10_000)
 	s.Put(drainOf(beforeTuned), 13_000)
-	for _, share := range []string{clientShare, serverShare} {
-		s.Put(sheet.Of("idle", "1000 running jobs", oursAsIs, share), 0.5)
-		s.Put(sheet.Of("idle", "1000 slots", ours, share), 0.425)
-	}
 	s.Put(sheet.Of("idle", "", oursAsIs, "statements/s"), 0.7)
 	s.Draw(sheet.Chart{Scenario: "held", Test: "t", Contender: ours, Unit: perSec, Series: measure.Series{Every: time.Second, Values: []float64{1, 2}}})
 	s.Runs["drain"] = &sheet.Run{Rounds: 3, Problems: []string{"p"}}
@@ -172,10 +168,9 @@ func TestKeep(t *testing.T) {
 	require.Contains(t, bars.String(), "| 1. drain, of River's | 2.00 | ≥ 3.00 | **not met** |")
 	require.Contains(t, bars.String(), "| 7. idle: statements a second | 0.70 | ≤ 0.50 | **not met** |")
 	require.Contains(t, bars.String(), "| 1. drain, of pg-boss's | | ≥ 1.50 | not measured |")
-	require.Contains(t, bars.String(), "| layout: drain, of the commit before | 1.54 | ≥ 1.40 | met |")
-	require.Contains(t, bars.String(), "| layout: heartbeats of 1,000 jobs claimed together, % of a core | 0.15 | ≤ 0.20 | met |")
+	require.Contains(t, bars.String(), "| 9. drain, of the earlier commit's | 1.54 | ≥ 0.98 | met |")
 	rows, why, _ := strings.Cut(bars.String(), "### Missed")
-	require.Equal(t, 8+len(l.bars())+len(layoutBars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
+	require.Equal(t, 8+len(l.bars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
 	require.NotEmpty(t, why)
 
 	again.Forget("drain")

@@ -110,16 +110,14 @@ var jobqTables = System{
 	Left: "select (select count(*) from jobq.pending) + (select coalesce(sum(cardinality(job_ids) - cardinality(ended_slots)), 0) from jobq.lease)",
 }
 
-// beforeTables are those of jobq before its second table layout: `make bench-before` builds that commit,
-// whose own bench/run is the child process.
-var beforeTables = System{
-	Name: Before, Program: func(peers string) []string { return []string{beforeProgram(peers), "child", "jobq"} },
-	Fill: fillJobq,
-	Left: "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)",
-}
-
-// Before is jobq as it was.
+// Before is jobq of an earlier commit: `make bench-before` builds it, and its own bench/run is the child process.
 const Before = "jobq-before"
+
+func before() System {
+	earlier := jobqTables
+	earlier.Name, earlier.Program = Before, func(peers string) []string { return []string{beforeProgram(peers), "child", "jobq"} }
+	return earlier
+}
 
 func beforeProgram(peers string) string { return filepath.Join(peers, Before, "run") }
 
@@ -183,8 +181,8 @@ func Contenders() []Contender {
 	return []Contender{
 		{jobqTables, true},
 		{jobqTables, false},
-		{beforeTables, true},
-		{beforeTables, false},
+		{before(), true},
+		{before(), false},
 		{graphileTables, true},
 		{graphileTables, false},
 		{riverTables, true},

@@ -13,15 +13,14 @@ func later(from int) []migration {
 	return []migration{
 		{
 			name: "later_table",
-			up: compatible + locks + `alter table jobq.pending add column later text;
-create table jobq.later (id bigint primary key, noted_at timestamptz not null default now());
+			up: compatible + locks + "alter table jobq.pending add column later text;\n" + withColumn("pending_of", "null::text") + `create table jobq.later (id bigint primary key, noted_at timestamptz not null default now());
 `,
-			down: locks + "alter table jobq.pending drop column later;\ndrop table jobq.later;\n",
+			down: locks + "alter table jobq.pending drop column later;\n" + withoutColumn("pending_of", "NULL::text") + "drop table jobq.later;\n",
 		},
 		{
 			name: "later_default",
-			up:   compatible + locks + "alter table jobq.run add column later integer not null default 0;\n",
-			down: locks + "alter table jobq.run drop column later;\n",
+			up:   compatible + locks + "alter table jobq.run add column later integer not null default 0;\n" + withColumn("run_of", "0"),
+			down: locks + "alter table jobq.run drop column later;\n" + withoutColumn("run_of", "0"),
 		},
 		{
 			name: "later_index",
@@ -37,6 +36,20 @@ create index concurrently pending_later_idx on jobq.pending (created_at);
 			down: locks + replaceFunctions,
 		},
 	}
+}
+
+// withColumn and withoutColumn replace one of the functions that make rows of jobs (sql/schema/move.sql), by one that gives a
+// further column, and back.
+func withColumn(function, column string) string {
+	return replaceFunction(function, `;\s*END\s*$`, ", "+column+"; END")
+}
+
+func withoutColumn(function, column string) string {
+	return replaceFunction(function, `,\s*`+column+`[^,;]*;\s*END\s*$`, "; END")
+}
+
+func replaceFunction(function, pattern, by string) string {
+	return fmt.Sprintf("do $$ begin execute regexp_replace(pg_get_functiondef('jobq.%s'::regproc), '%s', '%s'); end $$;\n", function, pattern, by)
 }
 
 const replaceFunctions = `do $$

@@ -40,7 +40,7 @@ const (
 // Steps of the statements that claim jobs and store their ends, by the names that sql/queries gives them. A statement that
 // waits for a table does so in any of its steps: when it is parsed, bound or executed.
 var (
-	claims = []string{"JobClaim", "JobClaimEach", "LaneClaim", "LaneTake"}
+	claims = []string{"JobClaim", "LaneClaim", "LaneTake"}
 	ends   = []string{"LeaseEnd", "RunEnd"}
 )
 

@@ -94,7 +94,9 @@ func TestEmptyFlags(t *testing.T) {
 		command.Flags().AddFlagSet(command.InheritedFlags())
 		command.Flags().VisitAll(func(flag *pflag.Flag) {
 			kind := flag.Value.Type()
-			if kind != "string" && kind != "stringSlice" || mayBeEmpty[flag.Name] || !command.Runnable() || command.Hidden {
+			isText := kind == "string" || kind == "strings" || kind == "stringArray"
+			require.NotEqual(t, "stringSlice", kind, "%s --%s: it would be read as CSV, which has its own idea of a quote", command.CommandPath(), flag.Name)
+			if !isText || mayBeEmpty[flag.Name] || !command.Runnable() || command.Hidden {
 				return
 			}
 			refused++
@@ -182,7 +184,14 @@ func TestNearest(t *testing.T) {
 func TestNamesThatMeanSomethingElse(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(folder+"/all.yaml", []byte("kinds:\n  \"*\": {command: cat}\n"), 0o600))
+	for name, file := range map[string]string{
+		"all":   "kinds:\n  \"*\": {command: cat}\n",
+		"list":  "queues:\n  good: {slots: 1}\n  \"a,b\": {slots: 2}\nkinds:\n  k: {command: cat}\n",
+		"colon": "queues:\n  \"foo:5\": {}\nkinds:\n  k: {command: cat}\n",
+		"queue": "queues:\n  \"mail*\": {}\nkinds:\n  k: {command: cat}\n",
+	} {
+		require.NoError(t, os.WriteFile(folder+"/"+name+".yaml", []byte(file), 0o600))
+	}
 	for _, test := range []struct {
 		args []string
 		want string
@@ -195,13 +204,17 @@ func TestNamesThatMeanSomethingElse(t *testing.T) {
 		{[]string{"--run-stream", "mail.*=cat"}, "there is no handler for every kind"},
 		{[]string{"--run-http", "a,b=http://127.0.0.1:1"}, "repeat the handler for each"},
 		{[]string{"--config", folder + "/all.yaml"}, "there is no handler for every kind"},
+		{[]string{"--config", folder + "/list.yaml"}, `list.yaml: line 3: queues: a,b: a queue whose name has a comma; write each queue as an entry of its own`},
+		{[]string{"--config", folder + "/colon.yaml"}, "line 2: queues: foo:5: a queue whose name ends with a colon and a number; for 5 slots write foo: {slots: 5}"},
+		{[]string{"--config", folder + "/queue.yaml"}, "line 2: queues: mail*: a queue whose name has an asterisk; a worker claims only from queues that it names: write each as an entry of its own"},
 	} {
 		_, stderr, code := invoke(t, "", append([]string{"worker", "--database-url", "postgres://127.0.0.1:1/x"}, test.args...)...)
 		require.Equal(t, exitUsage, code, stderr)
 		require.Contains(t, stderr, test.want)
 	}
 	for _, name := range []string{"mail:eu", "a.b", "a b", "5", "a:5x"} {
-		require.NoError(t, refuseQueueName(name))
+		problem, _, _ := queueNameProblem(name)
+		require.Empty(t, problem, name)
 	}
 	require.NoError(t, refuseKindName("image:5"))
 }

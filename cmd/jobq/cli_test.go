@@ -28,7 +28,7 @@ func TestMigrateCommands(t *testing.T) {
 		require.Contains(t, stderr, "jobq migrate up")
 		out, _, code := invoke(t, "", append(flags, "migrate", "up")...)
 		require.Zero(t, code)
-		require.Contains(t, out, "applied 001 tables")
+		require.Contains(t, out, "applied 001 initial")
 		out, _, code = invoke(t, "", append(flags, "migrate", "status", "--json")...)
 		require.Zero(t, code)
 		var status struct{ Current, Latest int }

@@ -30,7 +30,7 @@ func (f *changeFlags) add(command *cobra.Command) {
 	flags.Var(&f.runAt, "run-at", runAtUsage)
 	flags.StringVarP(&f.queue, "queue", "q", "", "queue")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts before the job fails for good")
-	flags.StringSliceVar(&f.tags, "tag", nil, "tag, may be repeated; these replace all tags, and an empty one leaves none")
+	tagsVar(flags, &f.tags, "tag, may be repeated; these replace all tags, and an empty one leaves none")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON, @FILE or -; null removes it")
 	f.keys.add(flags, keysEncryptUsage)
 }

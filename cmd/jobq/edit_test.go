@@ -42,7 +42,7 @@ func TestEditCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "args.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"n": 2}`), 0o600))
 	require.Equal(t, "1 edited, scheduled\n2 edited, scheduled\n", command(exitOK, "edit", "1", "2", "--args", "@"+file, "--priority", "-4", "--run-at",
-		"2200-01-01T00:00:00Z", "-q", "sms", "--max-attempts", "3", "--tag", "a,b", "--metadata", `{"m": 1}`))
+		"2200-01-01T00:00:00Z", "-q", "sms", "--max-attempts", "3", "--tag", "a", "--tag", "b", "--metadata", `{"m": 1}`))
 	require.Equal(t, `{"n": 2} -4 2200-01-01 00:00:00+00 sms 3 {a,b} {"m": 1}`,
 		query[string](t, pool, "select concat_ws(' ', args, priority, run_at at time zone 'UTC' || '+00', queue, max_attempts, tags::text, metadata) from jobq.job where id = 2"))
 	require.Equal(t, "1 was so already\n", command(exitOK, "edit", "1", "--queue", "sms"))

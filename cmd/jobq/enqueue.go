@@ -67,7 +67,7 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("wait-timeout") && !wait {
 				return usagef("--wait-timeout is for --wait")
 			}
-			if err := refuseZero(cmd, "max-attempts", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
+			if err := refuseZero(cmd, "max-attempts", "backoff-base", "backoff-max", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
 				return err
 			}
 			var err error
@@ -115,10 +115,11 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.Var(&runAt, "run-at", runAtUsage)
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
+	backoffVars(flags, &options.BackoffBase, &options.BackoffMax)
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
-	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
+	tagsVar(flags, &options.Tags, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.Int64SliceVar(&options.After, "after", nil, "id of a job to wait for, may be repeated")
 	flags.StringVar(&failure, "after-failure", "", "when a job of --after fails: cancel, run or wait (default cancel)")
@@ -178,6 +179,9 @@ func jsonArgument(name, text string) (json.RawMessage, error) {
 		var err error
 		if content, err = os.ReadFile(file); err != nil { // #nosec G304 -- the caller's own file
 			return nil, err
+		}
+		if content, err = unmarked(content); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		content = bytes.TrimSpace(content)
 	}

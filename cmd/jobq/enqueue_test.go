@@ -84,6 +84,112 @@ func TestEnqueueLineAndFlags(t *testing.T) {
 	require.Equal(t, "10 00:01:00", query[string](t, pool, "select concat_ws(' ', priority, timeout) from jobq.pending where kind = 'b'"))
 }
 
+// A tag is one tag, whatever is in it; an empty one, as an unset variable of a script makes it, is none.
+func TestTagsAreWhole(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	command := func(args ...string) {
+		t.Helper()
+		_, stderr, code := invoke(t, "", append(args, "--database-url", url)...)
+		require.Zero(t, code, stderr)
+	}
+	tags := func(from string) []string { return query[[]string](t, pool, "select tags from jobq."+from) }
+	command("enqueue", "a", "--tag", "a,b", "--tag", `say "hi"`, "--tag", "")
+	require.Equal(t, []string{"a,b", `say "hi"`}, tags("job where id = 1"))
+	command("edit", "1", "--tag", `"c", d`)
+	require.Equal(t, []string{`"c", d`}, tags("job where id = 1"))
+	command("edit", "1", "--tag", "")
+	require.Empty(t, tags("job where id = 1"))
+	command("schedules", "add", "s", "--kind", "a", "--every", "1h", "--tag", "x,y", "--tag", `"z`)
+	require.Equal(t, []string{"x,y", `"z`}, tags("schedule"))
+}
+
+// Fields of --unique-by are separated by commas, and nothing else in them has a meaning.
+func TestUniqueByFields(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	add := func(args string, by ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append([]string{"enqueue", "a", args, "--database-url", url}, by...)...)
+		require.Zero(t, code, stderr)
+		return strings.TrimSpace(out)
+	}
+	first := add(`{"id": 1, "say \"hi\"": 2, "at": 3}`, "--unique-by", `id, say "hi"`)
+	require.Equal(t, first, add(`{"id": 1, "say \"hi\"": 2, "at": 4}`, "--unique-by", "id", "--unique-by", `say "hi"`))
+	require.NotEqual(t, first, add(`{"id": 1, "say \"hi\"": 5, "at": 4}`, "--unique-by", `id,say "hi"`))
+	require.Equal(t, 2, query[int](t, pool, "select count(*)::int from jobq.job"))
+	for by, want := range map[string]string{"id,,at": `--unique-by "id,,at": an item is empty`, "": "--unique-by is empty"} {
+		_, stderr, code := invoke(t, "", "enqueue", "a", `{"id": 1}`, "--unique-by", by, "--database-url", url)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, want)
+	}
+}
+
+// The backoff of a job is given on the command line as in a line, in jobq's durations or SQL's.
+func TestEnqueueBackoff(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	enqueue := func(input string, args ...string) (stderr string, code int) {
+		_, stderr, code = invoke(t, input, append([]string{"enqueue", "--database-url", url}, args...)...)
+		return stderr, code
+	}
+	stored := func(id int) string {
+		return query[string](t, pool, "select concat_ws(' ', backoff_base, backoff_max, timeout) from jobq.job where id = $1", id)
+	}
+	stderr, code := enqueue("", "a", "--backoff-base", "2s", "--backoff-max", "1h")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "00:00:02 01:00:00", stored(1))
+	stderr, code = enqueue(`{"kind": "a", "backoff_base": "30 seconds", "timeout": "1 hour 30 minutes"}`, "--ndjson", "--backoff-max", "2 days")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "00:00:30 2 days 01:30:00", strings.ReplaceAll(stored(2), "48:00:00", "2 days"))
+	stderr, code = enqueue("", "a", "--backoff-base", "0")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--backoff-base must be more than 0")
+	stderr, code = enqueue("", "a", "--backoff-base", "1 month")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "a month or a year has no fixed length: write days, such as 30d")
+}
+
+// A byte order mark, which programs of Windows put before a text, is no part of it. A text in UTF-16 is refused by name.
+func TestByteOrderMark(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	const mark = "\ufeff"
+	file := t.TempDir() + "/args.json"
+	require.NoError(t, os.WriteFile(file, []byte(mark+`{"id": 3}`), 0o600))
+	for _, test := range []struct {
+		input string
+		args  []string
+	}{
+		{mark + `{"kind": "a"}` + "\r\n" + `{"kind": "a"}` + "\r\n", []string{"--ndjson"}},
+		{mark + `{"kind": "a", "name": "n"}` + "\n", []string{"--graph"}},
+		{mark + `{"id": 1}` + "\n", []string{"a", "-"}},
+		{mark + "ls -l\n", []string{"--exec", "-"}},
+		{mark + `{"cmd": ["ls"]}` + "\n", []string{"--exec", "--ndjson"}},
+		{"", []string{"a", "@" + file}},
+		{mark + "\n", []string{"--ndjson"}},
+	} {
+		_, stderr, code := invoke(t, test.input, append([]string{"enqueue", "--database-url", url}, test.args...)...)
+		require.Zero(t, code, "%v: %s", test.args, stderr)
+	}
+	require.Equal(t, 7, query[int](t, pool, "select count(*)::int from jobq.job"))
+	require.Equal(t, "ls", query[string](t, pool, "select args -> 'cmd' ->> 0 from jobq.job where kind = 'exec' order by id limit 1"))
+	_, stderr, code := invoke(t, mark+`{"id": 4}`, "edit", "1", "--args", "-", "--database-url", url)
+	require.Zero(t, code, stderr)
+
+	for _, text := range []string{"\xff\xfe{\x00}\x00\n\x00", "\xfe\xff\x00{\x00}\x00\n"} {
+		for _, args := range [][]string{{"--ndjson"}, {"--graph"}, {"a", "-"}, {"--exec", "-"}} {
+			_, stderr, code := invoke(t, text, append([]string{"enqueue", "--database-url", url}, args...)...)
+			require.Equal(t, exitUsage, code, args)
+			require.Contains(t, stderr, "line 1: the text is UTF-16: save it as UTF-8 (nothing was added)", args)
+		}
+	}
+}
+
 // startEnqueue starts an enqueue of lines that the test writes.
 func startEnqueue(t *testing.T, url string) (p *process, in io.WriteCloser) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 // uniqueVars adds the flags that say how a new job is unique.
 func uniqueVars(flags *pflag.FlagSet, options *jobq.EnqueueOptions) {
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
-	flags.StringSliceVar(&options.UniqueBy, "unique-by", nil, "make the unique key of these fields of args, such as id,customer, or of all with '*'")
+	namesVar(flags, &options.UniqueBy, "unique-by", "make the unique key of these fields of args, such as id,customer, or of all with '*'")
 	durationVar(flags, &options.UniqueFor, "unique-for", 0, "hold the unique key so long from now on, even if the job has ended")
 	durationVar(flags, &options.UniqueWindow, "unique-window", 0, "at most one job with the unique key in each window of this length, such as 1h")
 	flags.StringVar((*string)(&options.OnConflict), "on-conflict", "", "when the unique key is held: skip, replace or fail (default skip)")

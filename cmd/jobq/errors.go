@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -211,7 +209,7 @@ func writeFailure(out io.Writer, shown failureShown, failures monitor.Failures) 
 		newest[i] = strconv.FormatInt(id, 10)
 	}
 	var page strings.Builder
-	writer := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	fields := newFields(&page)
 	rows := [][2]string{
 		{"group", shown.ID},
 		{"queue", shown.Queue},
@@ -234,9 +232,9 @@ func writeFailure(out io.Writer, shown failureShown, failures monitor.Failures) 
 		rows = append(rows, [2]string{"all that retry", "jobq list " + format.ShellWord(shown.RetryFilter)})
 	}
 	for _, row := range rows {
-		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
+		fields.row(row[0], row[1])
 	}
-	if err := writer.Flush(); err != nil {
+	if err := fields.flush(); err != nil {
 		return err
 	}
 	if shown.Run != nil {

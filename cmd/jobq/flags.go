@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +40,65 @@ func (f *durationFlag) String() string {
 
 // Type names the value in the help.
 func (f *durationFlag) Type() string { return "duration" }
+
+// tagsFlag is tags, each of them whole: pflag's own slices are CSV, where a comma makes two and a quote is an error. An
+// empty tag, which an unset variable of a script leaves behind, is none.
+type tagsFlag []string
+
+// tagsVar adds --tag.
+func tagsVar(flags *pflag.FlagSet, target *[]string, usage string) {
+	flags.Var((*tagsFlag)(target), "tag", usage)
+}
+
+// Set adds one.
+func (f *tagsFlag) Set(text string) error {
+	if *f == nil {
+		*f = tagsFlag{} // given, and none so far
+	}
+	if text != "" {
+		*f = append(*f, text)
+	}
+	return nil
+}
+
+func (f *tagsFlag) String() string { return strings.Join(*f, ",") }
+
+// Type names the value in the help.
+func (f *tagsFlag) Type() string { return "string" }
+
+// namesFlag is names with commas between them; nothing else in them has a meaning.
+type namesFlag []string
+
+// namesVar adds a flag that is names.
+func namesVar(flags *pflag.FlagSet, target *[]string, name, usage string) {
+	flags.Var((*namesFlag)(target), name, usage)
+}
+
+// Set adds some.
+func (f *namesFlag) Set(text string) error {
+	if text == "" {
+		return nil // refuseEmpty says so
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			return errors.New("an item is empty")
+		}
+		*f = append(*f, item)
+	}
+	return nil
+}
+
+func (f *namesFlag) String() string { return strings.Join(*f, ",") }
+
+// Type names the value in the help.
+func (f *namesFlag) Type() string { return "strings" }
+
+// backoffVars adds the flags of how long a job waits between its attempts.
+func backoffVars(flags *pflag.FlagSet, base, most *time.Duration) {
+	durationVar(flags, base, "backoff-base", 0, "longest wait after the first failed attempt (default 1s)")
+	durationVar(flags, most, "backoff-max", 0, "longest wait after any failed attempt (default 1d)")
+}
 
 // refuseEmpty refuses a text that is given and empty, which is what an unset
 // variable of a script leaves behind. It would mean the default: another

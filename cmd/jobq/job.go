@@ -139,6 +139,9 @@ func readJSON(cmd *cobra.Command, source string) (json.RawMessage, error) {
 	} else if source == "-" {
 		content, err = awaitInput(cmd.Context(), func() ([]byte, error) { return io.ReadAll(io.LimitReader(cmd.InOrStdin(), lineBytesMax)) })
 	}
+	if err == nil {
+		content, err = unmarked(content)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -106,9 +106,10 @@ jobq_runner and jobq_producer. See docs/steps.md.`,
 	flags.Int16Var(&options.Priority, "priority", 0, "lower runs first")
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
+	backoffVars(flags, &options.BackoffBase, &options.BackoffMax)
 	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
-	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
+	tagsVar(flags, &options.Tags, "tag, may be repeated")
 	keys.add(flags, keysEncryptUsage)
 	return command
 }

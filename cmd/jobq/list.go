@@ -56,7 +56,7 @@ func newListCommand(a *app) *cobra.Command {
 }
 
 func (f *listFlags) add(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.states, "state", nil, "only these states ("+stateNames()+"), may be repeated")
+	namesVar(flags, &f.states, "state", "only these states ("+stateNames()+"), may be repeated")
 	flags.StringVar(&f.filter.Queue, "queue", "", "only this queue")
 	flags.StringVar(&f.filter.Kind, "kind", "", "only this kind")
 	flags.StringVar(&f.filter.Tag, "tag", "", "only jobs with this tag")

@@ -27,7 +27,7 @@ func TestWhoGoesOn(t *testing.T) {
 
 	out, _, code := invoke(t, "", "migrate", "up", "--dry-run", "--database-url", pgtest.EmptyURL(t))
 	require.Zero(t, code)
-	require.Contains(t, out, "would do 001 tables")
+	require.Contains(t, out, "would do 001 initial")
 	require.Contains(t, out, "there are no tables yet")
 }
 
@@ -59,4 +59,27 @@ func TestMigrateSaysForWhomItWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, <-ended)
 	require.JSONEq(t, `{"direction": "up", "versions": []}`, out.String())
+}
+
+// Where jobq's tables are in other schemas, the error names these: a flag, or a variable, was forgotten.
+func TestNotMigratedNamesSchemas(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := pgtest.EmptyURL(t)
+	list := func(args ...string) string {
+		t.Helper()
+		_, stderr, code := invoke(t, "", append([]string{"list", "--database-url", url}, args...)...)
+		require.Equal(t, exitError, code, stderr)
+		return stderr
+	}
+	require.Equal(t, "jobq: the database is not migrated: run `jobq migrate up`\n", list())
+	require.NoError(t, pgtest.Migrate(ctx, url, "my-jobs"))
+	require.Equal(t, "jobq: the database is not migrated: there are no tables in schema jobq, but there are in my-jobs: "+
+		"say --schema my-jobs or set JOBQ_SCHEMA; to make others, run `jobq migrate up`\n", list())
+	require.NoError(t, pgtest.Migrate(ctx, url, "jobs2"))
+	require.Contains(t, list("--schema", "jobs3"), "no tables in schema jobs3, but there are in jobs2, my-jobs: say --schema jobs2 or set JOBQ_SCHEMA; "+
+		"to make others, run `jobq migrate up --schema jobs3`\n")
+	_, stderr, code := invoke(t, "", "worker", "--database-url", url, "--run", "a=cat")
+	require.Equal(t, exitError, code)
+	require.Contains(t, stderr, "but there are in jobs2, my-jobs")
 }

@@ -3,13 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
 
 	"github.com/jobq-dev/jobq/internal/format"
@@ -40,23 +39,53 @@ func encodeJSON(out io.Writer, value any, indent string) error {
 	return err
 }
 
-// table writes rows in columns. Cells are made safe to show.
-type table struct{ writer *tabwriter.Writer }
+// table writes rows in columns, as wide as the cells of a terminal that their texts take: 日本語 takes six, and an emoji
+// of five characters two. Texts are made safe to show.
+type table struct {
+	out    io.Writer
+	rows   [][]string
+	widths []int // of the columns, in cells of a terminal
+}
 
-func newTable(out io.Writer, header ...string) table {
-	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+// columnGap is how many blanks are between columns.
+const columnGap = 2
+
+func newTable(out io.Writer, header ...string) *table {
+	t := newFields(out)
 	t.row(header...)
 	return t
 }
 
-func (t table) row(cells ...string) {
+// newFields is a table without a header, such as names and their values.
+func newFields(out io.Writer) *table { return &table{out: out} }
+
+func (t *table) row(cells ...string) {
+	row := make([]string, len(cells))
 	for i, cell := range cells {
-		cells[i] = printable.Line(cell)
+		row[i] = printable.Line(cell)
+		if i == len(t.widths) {
+			t.widths = append(t.widths, 0)
+		}
+		t.widths[i] = max(t.widths[i], ansi.StringWidth(row[i]))
 	}
-	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
+	t.rows = append(t.rows, row)
 }
 
-func (t table) flush() error { return t.writer.Flush() }
+// flush writes the rows.
+func (t *table) flush() error {
+	var text strings.Builder
+	for _, row := range t.rows {
+		for i, cell := range row {
+			text.WriteString(cell)
+			if i < len(row)-1 {
+				text.WriteString(strings.Repeat(" ", t.widths[i]-ansi.StringWidth(cell)+columnGap))
+			}
+		}
+		text.WriteByte('\n')
+	}
+	_, err := io.WriteString(t.out, text.String())
+	return err
+}
 
 // isTerminal says whether people read the stream, or write it. /dev/null is a
 // device as well, and no terminal.
@@ -68,11 +97,8 @@ func isTerminal(stream any) bool {
 // ago is how long ago a moment was.
 func ago(moment time.Time) string { return format.When(moment, time.Now()) }
 
+// cut is the first line of a text, of at most 60 cells of a terminal.
 func cut(text string) string {
 	const limit = 60
-	runes := []rune(printable.FirstLine(text))
-	if len(runes) <= limit {
-		return string(runes)
-	}
-	return string(runes[:limit-1]) + "…"
+	return ansi.Truncate(printable.FirstLine(text), limit, "…")
 }

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -82,7 +80,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.KeyRate != nil {
 		keyRate = fmt.Sprintf("%s of each partition key, burst %d", format.QueueRate(queue.KeyRate), queue.KeyRate.Burst)
 	}
-	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fields := newFields(out)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
 		{"available", format.CappedAt(queue.Available, queue.AvailableMax)},
@@ -106,7 +104,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"priorities age after", ages},
 		{"ended jobs kept", formatKept(&queue.QueueSettings, settings)},
 	} {
-		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
+		fields.row(row[0], row[1])
 	}
-	return writer.Flush()
+	return fields.flush()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -27,14 +26,12 @@ func rolesServer(t *testing.T) (owner *pgxpool.Pool, as func(role string) string
 	ownerURL := pgtest.OwnServer(t).URL("postgres")
 	require.NoError(t, pgtest.Migrate(ctx, ownerURL, "jobq"))
 	owner = pgtest.Connect(t, ownerURL)
-	roles, err := os.ReadFile("../../sql/roles.sql")
-	require.NoError(t, err)
 	for range 2 {
-		_, err = owner.Exec(ctx, string(roles))
+		_, err := owner.Exec(ctx, pgtest.Roles(t))
 		require.NoError(t, err)
 	}
-	for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
-		_, err = owner.Exec(ctx, fmt.Sprintf("create role my_%s login in role jobq_%[1]s", role))
+	for _, role := range []string{"producer", "web", "runner", "worker", "viewer", "admin"} {
+		_, err := owner.Exec(ctx, fmt.Sprintf("create role my_%s login in role jobq_%[1]s", role))
 		require.NoError(t, err)
 	}
 	return owner, func(role string) string {
@@ -70,6 +67,10 @@ func TestRoles(t *testing.T) {
 		{`select jobq.enqueue('b', args => '{"id": 1}', unique_key => 'u', uniqueness => '{"for": "1 h", "on_conflict": "replace"}')`, "producer worker admin"},
 		{"insert into jobq.pending (kind, args, run_at) values ('a', '{}', now() + interval '1 h')", "producer worker admin"},
 		{"insert into jobq.pending (kind, partition_key) values ('a', 'k')", "producer worker admin"},
+		{`select * from jobq.own_enqueue('[{"kind": "a"}]')`, "web"},
+		{"select jobq.own_cancel(1)", "web"},
+		{"select * from jobq.own_job(1)", "web"},
+		{"select jobq.own_has(1)", ""},
 		{"select * from jobq.lane_prune('', '', 0, 1)", "worker"},
 		{"select jobq.lane_hints_add('default', '{k}', true)", "worker"},
 		{"select * from jobq.lane_claim('default', '{a}', 'w', '1 min', false, true, 0, 0, false)", "worker"},
@@ -140,6 +141,8 @@ func TestRoles(t *testing.T) {
 		{"select setval('jobq.waiting_seq', 1)", ""},
 		{"select setval('jobq.waiting_1_seq', 1)", ""},
 		{"select jobq.wait_announce('default', 1)", "worker"},
+		{"select jobq.sleep_announce(1)", "worker"},
+		{"select jobq.line_changers()", "worker"},
 		{"select jobq.worker_is_waiting('default')", "worker admin"},
 		{"select jobq.partition_add('attempt', '2001-01-01')", "worker"},
 		{"select jobq.partition_prune('" + pgtest.History + "')", "worker"},
@@ -210,7 +213,7 @@ func TestRoles(t *testing.T) {
 		{"update jobq.step set result = '1'", ""},
 		{"select jobq.step_prune(0, '', 1), jobq.emitted_prune(now(), '', 1), jobq.event_wake_rest(1)", "worker"},
 	} {
-		for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
+		for _, role := range []string{"producer", "web", "runner", "worker", "viewer", "admin"} {
 			tx, err := owner.Begin(ctx)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, `with added as (select jobq.enqueue('old') as id) select jobq.cancel(id) from added`)
@@ -250,10 +253,8 @@ func TestRolesOfAnotherSchema(t *testing.T) {
 	ctx := context.Background()
 	ownerURL := pgtest.OwnServer(t).URL("postgres")
 	require.NoError(t, pgtest.Migrate(ctx, ownerURL, "my-jobs"))
-	roles, err := os.ReadFile("../../sql/roles.sql")
-	require.NoError(t, err)
 	owner := pgtest.Connect(t, ownerURL)
-	_, err = owner.Exec(ctx, regexp.MustCompile(`\bjobq\b`).ReplaceAllString(string(roles), `"my-jobs"`))
+	_, err := owner.Exec(ctx, regexp.MustCompile(`\bjobq\b`).ReplaceAllString(pgtest.Roles(t), `"my-jobs"`))
 	require.NoError(t, err)
 	require.True(t, query[bool](t, owner, `select has_table_privilege('jobq_viewer', '"my-jobs".pending', 'select')`))
 }

@@ -5,14 +5,12 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -53,10 +51,10 @@ func newSchedulesShowCommand(a *app) *cobra.Command {
 
 func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tick) error {
 	now := time.Now()
-	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fields := newFields(out)
 	row := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(writer, "%s\t%s\n", name, printable.Line(value))
+			fields.row(name, value)
 		}
 	}
 	duration := func(duration time.Duration) string {
@@ -87,7 +85,7 @@ func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tic
 	row("catch up", format.ScheduleCatchUp(schedule))
 	row("overlap", string(schedule.Overlap))
 	row("source", schedule.Source)
-	if err := writer.Flush(); err != nil || len(ticks) == 0 {
+	if err := fields.flush(); err != nil || len(ticks) == 0 {
 		return err
 	}
 	fmt.Fprintln(out)

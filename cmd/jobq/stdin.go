@@ -32,6 +32,15 @@ func awaitInput[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	}
 }
 
+// unmarked is a text without the byte order mark that programs of Windows put before it. UTF-16, which begins with
+// another mark, is refused: nothing else says what it is.
+func unmarked(text []byte) ([]byte, error) {
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		return nil, usagef("the text is UTF-16: save it as UTF-8")
+	}
+	return bytes.TrimPrefix(text, []byte("\ufeff")), nil
+}
+
 // inputLine is a line, or why there are no more.
 type inputLine struct {
 	text []byte
@@ -53,8 +62,12 @@ func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
 		}
 		scanner := bufio.NewScanner(in)
 		scanner.Buffer(make([]byte, 64<<10), lineBytesMax)
-		for scanner.Scan() {
-			if !tell(inputLine{text: bytes.Clone(scanner.Bytes())}) {
+		for isFirst := true; scanner.Scan(); isFirst = false {
+			line := inputLine{text: bytes.Clone(scanner.Bytes())}
+			if isFirst {
+				line.text, line.err = unmarked(line.text)
+			}
+			if !tell(line) || line.err != nil {
 				return
 			}
 		}

@@ -58,7 +58,7 @@ func TestLesserRolesStopNothing(t *testing.T) {
 	end := s.work()
 	s.round("none")
 	end()
-	for _, role := range []string{"nobody", "producer", "runner", "viewer"} {
+	for _, role := range []string{"nobody", "producer", "web", "runner", "viewer"} {
 		letGo := s.attack(role)
 		end := s.work() // with the locks taken before
 		s.round(role)

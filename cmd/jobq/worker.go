@@ -3,14 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -142,6 +143,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	if file.WritableByAll {
 		log.Warn("every user of this machine can change the config file, and so what this worker runs: chmod o-w it", "config", f.config)
+	}
+	if err := refuseQueueNames(f.config, file); err != nil {
+		return err
 	}
 	queues, err := parseQueues(f.queues)
 	if err != nil {
@@ -339,8 +343,8 @@ func parseQueues(flags []string) (map[string]int, error) {
 		if !utf8.ValidString(name) {
 			return nil, usagef("--queue %q: not valid UTF-8", name)
 		}
-		if err := refuseQueueName(name); err != nil {
-			return nil, usagef("--queue %q: %w", flag, err)
+		if problem, flags, _ := queueNameProblem(name); problem != "" {
+			return nil, usagef("--queue %q: a queue whose name %s; %s", flag, problem, flags)
 		}
 		if _, twice := queues[name]; twice {
 			return nil, usagef("--queue %q is given twice", name)
@@ -353,16 +357,29 @@ func parseQueues(flags []string) (map[string]int, error) {
 // slotsAfterColon is what people write for NAME=SLOTS.
 var slotsAfterColon = regexp.MustCompile(`^(.+):([0-9]+)$`)
 
-// refuseQueueName refuses what looks like something else than the name of a queue: a worker would wait for ever
-// for jobs in such a queue.
-func refuseQueueName(name string) error {
+// queueNameProblem is what a name has that looks like something else than the name of a queue, and what to write as
+// flags and in the file instead: a worker would wait for ever for jobs in such a queue. It is empty for other names.
+func queueNameProblem(name string) (problem, flags, file string) {
 	switch slots := slotsAfterColon.FindStringSubmatch(name); {
 	case strings.Contains(name, ","):
-		return fmt.Errorf("a queue whose name has a comma; for several queues write -q %s", strings.Join(strings.Split(name, ","), " -q "))
+		return "has a comma", "for several queues write -q " + strings.Join(strings.Split(name, ","), " -q "), "write each queue as an entry of its own"
 	case strings.Contains(name, "*"):
-		return errors.New("a queue whose name has an asterisk; a worker claims only from queues that it names: write -q for each")
+		const only = "a worker claims only from queues that it names: write "
+		return "has an asterisk", only + "-q for each", only + "each as an entry of its own"
 	case slots != nil:
-		return fmt.Errorf("a queue whose name ends with a colon and a number; for %s slots write -q %s=%s", slots[2], slots[1], slots[2])
+		return "ends with a colon and a number", fmt.Sprintf("for %s slots write -q %s=%s", slots[2], slots[1], slots[2]),
+			fmt.Sprintf("for %s slots write %s: {slots: %s}", slots[2], slots[1], slots[2])
+	}
+	return "", "", ""
+}
+
+// refuseQueueNames refuses such names in the config file, the first of them by its line.
+func refuseQueueNames(path string, file *config.File) error {
+	names := slices.SortedFunc(maps.Keys(file.Queues), func(a, b string) int { return cmp.Compare(file.Queues[a].Line, file.Queues[b].Line) })
+	for _, name := range names {
+		if problem, _, instead := queueNameProblem(name); problem != "" {
+			return usagef("%s: line %d: queues: %s: a queue whose name %s; %s", path, file.Queues[name].Line, name, problem, instead)
+		}
 	}
 	return nil
 }

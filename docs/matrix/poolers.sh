@@ -13,7 +13,7 @@ git diff --quiet HEAD -- . ':!docs/postgresql.md' || commit+=+
 mkdir -p bin
 for program; do
   log=$PWD/bin/pooler.json
-  JOBQ_TEST_PGBOUNCER=$(command -v "$program") ${GATE:-} go test -count=1 -json ./worker ./internal/db ./internal/doctor ./cmd/jobq \
+  JOBQ_TEST_PGBOUNCER=$(command -v "$program") ${GATE:-} go test -count=1 -json ./worker ./internal/db ./sql/... ./internal/doctor ./cmd/jobq \
     -run '^(TestPoolerMatrix|TestPoolerListen|TestPoolerIsNoticed|TestFindSessions.*|TestPooler|TestTUIPgBouncer)$' > "$log" || failed=1
   row=$(jq -rs --arg version "$("$program" --version | sed -n '1s/PgBouncer //p')" --arg commit "$commit" '
     [.[] | select(.Test and (.Action == "pass" or .Action == "fail"))] as $tests

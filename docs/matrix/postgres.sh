@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 
 # All that have tests with a server, but for the documentation's own. The terminal UI's are in cmd/jobq.
 packages=(
-  . ./cmd/jobq ./internal/db ./internal/doctor ./internal/listen ./janitor ./jobqtest ./keyring ./metrics ./migrate ./monitor
+  . ./cmd/jobq ./internal/db ./sql/... ./internal/doctor ./internal/listen ./janitor ./jobqtest ./keyring ./metrics ./migrate ./monitor
   ./operator ./tracing ./worker ./worker/programs
 )
 page=docs/postgresql.md

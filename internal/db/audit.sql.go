@@ -14,8 +14,9 @@ import (
 )
 
 const AuditBegin = `-- name: AuditBegin :one
-select jobq.audit_begin_many($1::text, $2::text, $3::text, $4::jsonb,
-    $5::timestamptz, $6::bigint, $7::integer)::bigint as id
+select jobq.audit_begin_many($1::text, $2::text, $3::text,
+    $4::jsonb, $5::timestamptz, $6::bigint,
+        $7::integer)::bigint as id
 `
 
 type AuditBeginParams struct {
@@ -57,9 +58,10 @@ func (q *Queries) AuditEnd(ctx context.Context, id int64) error {
 }
 
 const AuditGet = `-- name: AuditGet :one
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
-    a.target, a.note, a.ended_at,
-    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor,
+    a.action, a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}'
+        else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id = $1
@@ -144,9 +146,10 @@ func (q *Queries) AuditLetGo(ctx context.Context, auditID int64, holder string) 
 }
 
 const AuditList = `-- name: AuditList :many
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
-    a.target, a.note, a.ended_at,
-    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor,
+    a.action, a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}'
+        else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id < $1
@@ -225,7 +228,8 @@ with entry as materialized (
 select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
   from entry e
   cross join lateral (
-    select x.id, x.at, x.actor, x.action from jobq.audit x where x.id = e.audit_id limit 1 -- the limit keeps it a lookup
+    -- the limit keeps it a lookup
+    select x.id, x.at, x.actor, x.action from jobq.audit x where x.id = e.audit_id limit 1
   ) a
   order by a.id
 `
@@ -270,7 +274,8 @@ func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow,
 }
 
 const AuditPrune = `-- name: AuditPrune :one
-select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit,
+    coalesce(p.last_job, 0)::bigint as last_job
   from jobq.audit_prune($1::bigint, $2::bigint, $3::integer) p
 `
 
@@ -319,7 +324,8 @@ func (q *Queries) AuditResume(ctx context.Context, actor string, iD int64) error
 }
 
 const AuditSnapshot = `-- name: AuditSnapshot :one
-select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass),
+    9223372036854775807)::bigint as id_max
 `
 
 type AuditSnapshotRow struct {
@@ -338,7 +344,8 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 }
 
 const AuditUndo = `-- name: AuditUndo :many
-select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id,
+    coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo($1, $2::bigint) a
@@ -391,7 +398,8 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem
   from jobq.act($1, $2, $3::bigint[],
-    (select array_agg(nullif(x.text, '') order by x.place) from unnest($4::text[]) with ordinality as x(text, place)),
+    (select array_agg(nullif(x.text, '') order by x.place)
+        from unnest($4::text[]) with ordinality as x(text, place)),
     $5::jsonb[], $6::text, $7::bigint, $8::jsonb) a
 `
 
@@ -476,7 +484,8 @@ func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, chang
 
 const KeyAct = `-- name: KeyAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
-  from jobq.act_key($1::text, $2::text, $3::text, $4::text, $5::text) a
+  from jobq.act_key($1::text, $2::text, $3::text, $4::text,
+      $5::text) a
 `
 
 type KeyActParams struct {
@@ -509,7 +518,8 @@ func (q *Queries) KeyAct(ctx context.Context, arg KeyActParams) (KeyActRow, erro
 
 const KeyWeightAct = `-- name: KeyWeightAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
-  from jobq.act_key_weight($1::text, $2::text, $3::text, $4::integer, null) a
+  from jobq.act_key_weight($1::text, $2::text, $3::text, $4::integer,
+      null) a
 `
 
 type KeyWeightActParams struct {
@@ -539,7 +549,8 @@ func (q *Queries) KeyWeightAct(ctx context.Context, arg KeyWeightActParams) (Key
 }
 
 const KindAct = `-- name: KindAct :one
-select coalesce(jobq.act_kind($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
+select coalesce(jobq.act_kind($1::text, $2::text, $3::text,
+    $4::text), 0)::bigint as audit
 `
 
 type KindActParams struct {
@@ -607,7 +618,8 @@ func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
 }
 
 const QueueSet = `-- name: QueueSet :one
-select coalesce(jobq.act_queue_set($1::text, $2::text, $3::jsonb), 0)::bigint as audit
+select coalesce(jobq.act_queue_set($1::text, $2::text, $3::jsonb),
+    0)::bigint as audit
 `
 
 // QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
@@ -619,8 +631,10 @@ func (q *Queries) QueueSet(ctx context.Context, actor string, queue string, chan
 }
 
 const SettingGet = `-- name: SettingGet :one
-select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes,
-    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000, 0)::bigint as failed_retention_ms
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms,
+    s.quarantine_crashes::integer as quarantine_crashes,
+    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000,
+        0)::bigint as failed_retention_ms
   from jobq.setting s
 `
 
@@ -647,8 +661,9 @@ func (q *Queries) SettingGet(ctx context.Context) (SettingGetRow, error) {
 }
 
 const SettingSet = `-- name: SettingSet :one
-select coalesce(jobq.act_settings($1::text, justify_hours($2::interval), $3::integer,
-  keep_until_exported => $4::boolean, exported_before => $5::date,
+select coalesce(jobq.act_settings($1::text, justify_hours($2::interval),
+  $3::integer, keep_until_exported => $4::boolean,
+  exported_before => $5::date,
   failed_retention => justify_hours($6::interval)), 0)::bigint as audit
 `
 

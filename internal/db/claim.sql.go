@@ -20,46 +20,56 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
+        where p.queue = $4 and p.partition_key = '' and p.position is not null
+          and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4
-            and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
+            and (q.paused_at is not null or not $6::boolean
+                and (q.max_running is not null or q.rate_jobs is not null)))
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
-          and (not $7::boolean or p.xmax = '0'::xid or age(p.xmax) > (select age(pg_snapshot_xmax(pg_current_snapshot())::xid))
+          and (not $7::boolean or p.xmax = '0'::xid
+              or age(p.xmax) > (select age(pg_snapshot_xmax(pg_current_snapshot())::xid))
             and p.xmax <> all(array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x)))
         order by p.priority, p.position
-        limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $8::integer end
+        limit case when $6::boolean
+            then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0)
+            else $8::integer end
         for update of p skip locked
     ) c
-    limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $8::integer end
+    limit case when $6::boolean
+        then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0)
+        else $8::integer end
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
-    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
-      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
-      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
+    returning (p).*
+), moment as materialized (
+  select clock_timestamp() as at
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $9::interval,
-        case when t.some_last then $10::smallint else $11::smallint end, $12, $4, t.ids
+    select jobq.lease_id_next(), m.at, m.at + $9::interval,
+        case when t.some_last then $10::smallint
+            else $11::smallint end, $12, $4, t.ids
       from (
-        select array_agg(t.id order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
+        select array_agg(t.id
+            order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
           from taken t
-          having count(*) > 0
+          group by case when $13::boolean then t.id end
       ) t
-    returning id, claimed_at, job_ids
+      cross join moment m
+    returning id, job_ids
 )
 insert into jobq.run as r
-    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
-      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
-      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
+  select (n).*
     from taken t
-    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+    -- unnest beside, not in FROM: else the planner may go through all jobs for each lease
+    join (select l.id as lease_id, unnest(l.job_ids) as job_id,
+        generate_subscripts(l.job_ids, 1)::smallint as slot from l) s
       on s.job_id = t.id
-  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    cross join lateral jobq.run_of(row(t.*)::jobq.pending, s.lease_id, s.slot) n
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes,
+    r.queue, r.kind, r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select m.at
+        from moment m)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key
@@ -78,6 +88,7 @@ type JobClaimParams struct {
 	BeginCount     int16
 	BeginAhead     int16
 	Owner          string
+	LeasePerJob    bool
 }
 
 type JobClaimRow struct {
@@ -148,6 +159,9 @@ type JobClaimRow struct {
 // first begin_count begin at once, and the first begin_ahead soon: so many may have begun if none would
 // fail when its run is lost. LeaseEnd says when the others may. The paused kinds are read once. Needs
 // pending_claim_idx and kind_paused_idx, whatever the statistics say.
+//
+// With lease_per_job, each job has a lease of its own. That is for queues whose jobs extend their own leases with what
+// they report.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
 		arg.FromPriorities,
@@ -162,6 +176,7 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 		arg.BeginCount,
 		arg.BeginAhead,
 		arg.Owner,
+		arg.LeasePerJob,
 	)
 	if err != nil {
 		return nil, err
@@ -204,11 +219,16 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 }
 
 const JobClaimAlone = `-- name: JobClaimAlone :many
-select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
-    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
-    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
-    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
-    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot,
+    c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes,
+    c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at,
+    c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
+    c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
+    c.has_key::boolean as has_key,
     c.partition_key::text as partition_key
   from jobq.claim_alone($1, $2::text[], $3, $4::interval) c
 `
@@ -294,177 +314,35 @@ func (q *Queries) JobClaimAlone(ctx context.Context, arg JobClaimAloneParams) ([
 	return items, nil
 }
 
-const JobClaimEach = `-- name: JobClaimEach :many
-with candidate as materialized (
-  select c.place
-    from rows from (unnest($1::integer[]), unnest($2::bigint[]),
-        unnest($3::integer[])) as s(from_priority, from_position, to_priority)
-    cross join lateral (
-      select p.ctid as place
-        from jobq.pending p
-        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
-          and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = $4
-            and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
-          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
-          and (not $7::boolean or p.xmax = '0'::xid or age(p.xmax) > (select age(pg_snapshot_xmax(pg_current_snapshot())::xid))
-            and p.xmax <> all(array(select x::xid from pg_snapshot_xip(pg_current_snapshot()) x)))
-        order by p.priority, p.position
-        limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $8::integer end
-        for update of p skip locked
-    ) c
-    limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $8::integer end
-), taken as (
-  delete from jobq.pending p
-    where p.ctid = any(array(select c.place from candidate c))
-    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
-      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
-      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
-), moment as materialized (
-  select clock_timestamp() as at
-), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
-    select jobq.lease_id_next(), m.at, m.at + $9::interval,
-        case when t.attempts + 1 >= t.max_attempts then $10::smallint else $11::smallint end,
-        $12, $4, array[t.id]
-      from taken t
-      cross join moment m
-    returning id, claimed_at, job_ids[1] as job_id
-)
-insert into jobq.run as r
-    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, l.id, 1, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
-      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
-      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
-    from taken t
-    join l on l.job_id = t.id
-  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select m.at from moment m)::timestamptz as started_at,
-    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
-    coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key
-`
-
-type JobClaimEachParams struct {
-	FromPriorities []int32
-	FromPositions  []int64
-	ToPriorities   []int32
-	Queue          string
-	Kinds          []string
-	Admitted       bool
-	PassLocked     bool
-	JobCount       int32
-	Lease          pgtype.Interval
-	BeginCount     int16
-	BeginAhead     int16
-	Owner          string
-}
-
-type JobClaimEachRow struct {
-	ID          int64
-	LeaseToken  int64
-	Slot        int16
-	Position    pgtype.Int8
-	Priority    int16
-	Attempts    int16
-	MaxAttempts int16
-	Crashes     int16
-	Queue       string
-	Kind        string
-	CreatedAt   pgtype.Timestamptz
-	RunAt       pgtype.Timestamptz
-	StartedAt   pgtype.Timestamptz
-	TimeoutMs   int64
-	Args        json.RawMessage
-	Checkpoint  json.RawMessage
-	Metadata    json.RawMessage
-	Tags        []string
-	LastError   *string
-	ClearReason *string
-	HasKey      bool
-}
-
-// JobClaimEach is JobClaim with a lease for each job. It is for queues whose jobs extend their own
-// leases with what they report.
-func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]JobClaimEachRow, error) {
-	rows, err := q.db.Query(ctx, JobClaimEach,
-		arg.FromPriorities,
-		arg.FromPositions,
-		arg.ToPriorities,
-		arg.Queue,
-		arg.Kinds,
-		arg.Admitted,
-		arg.PassLocked,
-		arg.JobCount,
-		arg.Lease,
-		arg.BeginCount,
-		arg.BeginAhead,
-		arg.Owner,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []JobClaimEachRow
-	for rows.Next() {
-		var i JobClaimEachRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.LeaseToken,
-			&i.Slot,
-			&i.Position,
-			&i.Priority,
-			&i.Attempts,
-			&i.MaxAttempts,
-			&i.Crashes,
-			&i.Queue,
-			&i.Kind,
-			&i.CreatedAt,
-			&i.RunAt,
-			&i.StartedAt,
-			&i.TimeoutMs,
-			&i.Args,
-			&i.Checkpoint,
-			&i.Metadata,
-			&i.Tags,
-			&i.LastError,
-			&i.ClearReason,
-			&i.HasKey,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const LaneClaim = `-- name: LaneClaim :many
-select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
-    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
-    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
-    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
-    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot,
+    c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes,
+    c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at,
+    c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
+    c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
+    c.has_key::boolean as has_key,
     c.partition_key::text as partition_key
   from jobq.lane_claim($1, $2::text[], $3, $4::interval,
     $5::boolean, $6::boolean,
-    $7::bigint, $8::bigint, $9::boolean, $10::smallint) c
+    $7::bigint, $8::bigint, $9::boolean,
+    $10::smallint) c
 `
 
 type LaneClaimParams struct {
-	Queue      string
-	Kinds      []string
-	Owner      string
-	Lease      pgtype.Interval
-	Each       bool
-	WithPlain  bool
-	FromTurn   int64
-	ToTurn     int64
-	Again      bool
-	BeginCount int16
+	Queue       string
+	Kinds       []string
+	Owner       string
+	Lease       pgtype.Interval
+	LeasePerJob bool
+	WithPlain   bool
+	FromTurn    int64
+	ToTurn      int64
+	Again       bool
+	BeginCount  int16
 }
 
 type LaneClaimRow struct {
@@ -500,7 +378,7 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 		arg.Kinds,
 		arg.Owner,
 		arg.Lease,
-		arg.Each,
+		arg.LeasePerJob,
 		arg.WithPlain,
 		arg.FromTurn,
 		arg.ToTurn,
@@ -579,7 +457,8 @@ func (q *Queries) LaneHintsAdd(ctx context.Context, queue string, keys []string,
 }
 
 const LaneMore = `-- name: LaneMore :many
-select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn,
+    (l.said[4] = 1)::boolean as again,
     (l.said[5] = 1)::boolean as has_key_limit, coalesce(l.said[6], 0)::bigint as wait_ms
   from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l
 `
@@ -626,7 +505,8 @@ func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 
 const LanePrune = `-- name: LanePrune :one
 select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
-  from jobq.lane_prune($1::text, $2::text, $3::bigint, $4::integer) p
+  from jobq.lane_prune($1::text, $2::text, $3::bigint,
+      $4::integer) p
 `
 
 type LanePruneParams struct {
@@ -661,35 +541,36 @@ const LaneTake = `-- name: LaneTake :many
 with taken as (
   delete from jobq.pending p
     where p.ctid = any(coalesce(nullif(current_setting('jobq_claim.places', true), ''), '{}')::tid[])
-    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
-      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
-      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+    returning (p).*
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval, $2::smallint,
-        $3, $4, t.ids
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval,
+        $2::smallint, $3, $4, t.ids
       from (
         select array_agg(t.id order by t.round, t.priority, t.position) as ids
-          from (select t.id, t.priority, t.position, row_number() over (partition by t.partition_key order by t.priority, t.position) as round
+          from (select t.id::bigint as id, t.priority::smallint as priority, t.position::bigint as position,
+              row_number() over (partition by t.partition_key
+              order by t.priority, t.position) as round
             from taken t) t
           having count(*) > 0
       ) t
     returning id, claimed_at, job_ids
 )
 insert into jobq.run as r
-    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-  select t.id, s.lease_id, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
-      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
-      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+  select (n).*
     from taken t
-    join (select l.id as lease_id, u.job_id, u.slot from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)) s
+    -- unnest beside, not in FROM: else the planner may go through all jobs for each lease
+    join (select l.id as lease_id, unnest(l.job_ids) as job_id,
+        generate_subscripts(l.job_ids, 1)::smallint as slot from l) s
       on s.job_id = t.id
-  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    cross join lateral jobq.run_of(row(t.*)::jobq.pending, s.lease_id, s.slot) n
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes,
+    r.queue, r.kind, r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at
+        from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key,
+    r.partition_key
 `
 
 type LaneTakeParams struct {
@@ -776,7 +657,8 @@ func (q *Queries) LaneTake(ctx context.Context, arg LaneTakeParams) ([]LaneTakeR
 
 const QueueAdmit = `-- name: QueueAdmit :many
 select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
-  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean, $5::boolean) a
+  from jobq.queue_admit($1, $2::integer, $3::integer,
+      $4::boolean, $5::boolean) a
 `
 
 type QueueAdmitParams struct {

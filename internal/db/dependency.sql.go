@@ -13,8 +13,10 @@ import (
 )
 
 const DependencyPrune = `-- name: DependencyPrune :one
-select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_child::bigint as last_child, p.last_parent::bigint as last_parent
-  from jobq.dependency_prune($1::bigint, $2::bigint, $3::bigint, $4::integer) p
+select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_child::bigint as last_child,
+    p.last_parent::bigint as last_parent
+  from jobq.dependency_prune($1::bigint, $2::bigint,
+      $3::bigint, $4::integer) p
 `
 
 type DependencyPruneParams struct {
@@ -72,7 +74,8 @@ func (q *Queries) DependencyStep(ctx context.Context, lookFrom pgtype.Timestampt
 }
 
 const GraphList = `-- name: GraphList :many
-select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue, coalesce(g.state::text, '')::text as state,
+select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue,
+    coalesce(g.state::text, '')::text as state,
     g.after::bigint[] as after
   from jobq.graph($1::bigint) g
 `
@@ -114,7 +117,8 @@ func (q *Queries) GraphList(ctx context.Context, id int64) ([]GraphListRow, erro
 }
 
 const ParentList = `-- name: ParentList :many
-select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
+select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state,
+    p.result::jsonb as result
   from jobq.parents($1::bigint, $2::bigint, $3::integer) p
 `
 

@@ -16,9 +16,9 @@ import (
 const JobEnqueue = `-- name: JobEnqueue :one
 select jobq.enqueue(
     $1::text, $2::jsonb, nullif($3::text, ''), $4::integer,
-    coalesce($5::timestamptz, now() + $6::interval), nullif($7::integer, 0),
-    null, $8::interval, $9::interval, $10::interval,
-    $11::text[], $12::jsonb,
+    coalesce($5::timestamptz, now() + $6::interval),
+    nullif($7::integer, 0), null, $8::interval, $9::interval,
+    $10::interval, $11::text[], $12::jsonb,
     partition_key => nullif($13::text, ''))::bigint as id
 `
 
@@ -70,7 +70,8 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolea
     array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
     $9::interval[], $10::interval[],
     $11::interval[], $12::jsonb[], $13::jsonb[],
-    $14::integer[], $15::bigint[], array_replace($16::text[], '', null),
+    $14::integer[], $15::bigint[], array_replace($16::text[],
+        '', null),
     array_replace($17::text[], '', null), $18::jsonb[]) e
 `
 

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Codes (SQLSTATEs) of our own, with which the functions of sql/migrations refuse
+// Codes (SQLSTATEs) of our own, with which the functions of sql/schema refuse
 // a call. docs/sql.md lists them for callers in other languages.
 const (
 	CodeInvalid   = "JQ001" // a value is beyond its limit

@@ -12,7 +12,8 @@ import (
 )
 
 const EventAdd = `-- name: EventAdd :exec
-insert into jobq.event (type, source, message) values ($1, $2, left($3::text, 1000))
+insert into jobq.event (type, source, message)
+    values ($1, $2, left($3::text, 1000))
 `
 
 func (q *Queries) EventAdd(ctx context.Context, type_ string, source string, message string) error {

@@ -53,7 +53,6 @@ type Exchange struct {
 	Unrecorded []Slot
 	Lease      time.Duration   // which leases get when ends are recorded in them while others of their jobs run; 0 for none
 	Claim      *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
-	Each       bool            // each job that is claimed gets a lease of its own
 	// Begin says how far jobs of leases may begin: see Exchanged.Begun. ClaimsAhead says that
 	// the claim may take more jobs than there are SlotsFree. These have not begun, except that the
 	// first BeginSoon of them and the others may have begun if none would fail when it is lost.
@@ -131,7 +130,7 @@ var ErrBusy = errors.New("in another transaction's hands")
 // find the lease locked.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	first := newRound(exchange)
-	if err := first.send(ctx, s, conn, exchange.Claim, exchange.Each); err != nil {
+	if err := first.send(ctx, s, conn, exchange.Claim); err != nil {
 		return Exchanged{}, err
 	}
 	answer := first.answer()
@@ -142,7 +141,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	}
 	second := newRound(missing)
 	second.again = true
-	if err := second.send(ctx, s, conn, nil, false); err != nil {
+	if err := second.send(ctx, s, conn, nil); err != nil {
 		answer.OnRow = second.onRowIDs()
 		return answer, err
 	}
@@ -204,7 +203,7 @@ func newRound(exchange Exchange) *round {
 
 // send does it in the order in which the statements depend on one another: ends
 // on rows of their own, the leases, what is left, what had ended before, the claim.
-func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobClaimParams, each bool) error {
+func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobClaimParams) error {
 	batch := &pgx.Batch{}
 	if r.ends() > 0 {
 		batch.Queue(endSettings)
@@ -221,7 +220,7 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 		s.Queue(batch, func(q *Queries) { _ = q.LaneHintsAdd(ctx, r.Queue, r.EndedKeys, claim == nil) })
 	}
 	if claim != nil {
-		r.queueClaim(ctx, s, batch, claim, each)
+		r.queueClaim(ctx, s, batch, claim)
 	}
 	if ended := r.ends(); r.hasTurns() && (claim != nil || ended > 0) {
 		s.Queue(batch, func(q *Queries) {
@@ -429,7 +428,7 @@ func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
 		})
 }
 
-func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams, each bool) {
+func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams) {
 	sent := *claim // what the caller has given stays as it is: another claim may be sent from it at the same time
 	claim = &sent
 	if claim.FromPriorities == nil {
@@ -441,17 +440,13 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 		r.queueAdmit(ctx, s, batch, claim)
 	}
 	if r.HasKeys {
-		r.queueLaneClaim(ctx, s, batch, claim, each)
+		r.queueLaneClaim(ctx, s, batch, claim)
 	}
 	if r.OnlyKeyed {
 		return
 	}
 	s.Queue(batch, func(q *Queries) {
-		if each {
-			_, _ = q.JobClaimEach(ctx, JobClaimEachParams(*claim))
-		} else {
-			_, _ = q.JobClaim(ctx, *claim)
-		}
+		_, _ = q.JobClaim(ctx, *claim)
 	}).Query(func(rows pgx.Rows) (err error) {
 		r.claimed, err = scanClaimed(rows, int(claim.JobCount))
 		return err

@@ -14,11 +14,13 @@ import (
 )
 
 const ExportAttempts = `-- name: ExportAttempts :many
-select a.job_id, a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage
+select a.job_id, a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output,
+    a.usage
   from jobq.attempt a
   where a.finished_at >= $1::date::timestamp at time zone 'UTC'
     and a.finished_at < ($1::date + 1)::timestamp at time zone 'UTC'
-    and (a.job_id, a.lease_token, a.finished_at) > ($2::bigint, $3::bigint, $4::timestamptz)
+    and (a.job_id, a.lease_token, a.finished_at) > ($2::bigint, $3::bigint,
+        $4::timestamptz)
   order by a.job_id, a.lease_token, a.finished_at
   limit $5::integer
 `
@@ -96,7 +98,8 @@ func (q *Queries) ExportBegin(ctx context.Context, day pgtype.Date) (pgtype.Time
 }
 
 const ExportEnd = `-- name: ExportEnd :one
-select jobq.export_end($1::text, $2::date, $3::timestamptz, $4::bigint, $5::bigint)::bigint as audit
+select jobq.export_end($1::text, $2::date, $3::timestamptz,
+    $4::bigint, $5::bigint)::bigint as audit
 `
 
 type ExportEndParams struct {
@@ -123,10 +126,11 @@ func (q *Queries) ExportEnd(ctx context.Context, arg ExportEndParams) (int64, er
 
 const ExportJobs = `-- name: ExportJobs :many
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
-    j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
-    j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags,
-    jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args, jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
+    j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at,
+    j.progressed_at, j.progress_percent, j.progress_stage, j.progress_message,
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error,
+    j.clear_reason, j.tags, jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args,
+    jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
     jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key
   from jobq.job j
   where j.id = any(array(

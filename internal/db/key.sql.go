@@ -44,7 +44,8 @@ with recursive line as (
     order by w.key
     limit $5::integer
 ), setting as materialized (
-  select max(q.key_limit) as key_limit, max(q.key_order) as key_order, max(q.key_rate_jobs) as key_rate_jobs, max(q.key_rate_period) as key_rate_period,
+  select max(q.key_limit) as key_limit, max(q.key_order) as key_order, max(q.key_rate_jobs) as key_rate_jobs,
+      max(q.key_rate_period) as key_rate_period,
       max(q.key_rate_burst) as key_rate_burst
     from jobq.queue q where q.name = $2::text
 ), held as materialized (
@@ -56,7 +57,8 @@ with recursive line as (
     from held h
     cross join lateral unnest(h.job_ids) with ordinality as j(id, slot)
     cross join lateral (select x.partition_key as key from jobq.run x where x.id = j.id and x.lease_id = h.id limit 1) r
-    where h.jobs - cardinality(h.job_ids) < $1::bigint and j.slot <> all(h.ended_slots) and r.key > $4::text
+    where h.jobs - cardinality(h.job_ids) < $1::bigint and j.slot <> all(h.ended_slots)
+      and r.key > $4::text
     group by r.key
 ), page as materialized (
   select n.key
@@ -70,14 +72,17 @@ with recursive line as (
     order by n.key
     limit $5::integer
 )
-select coalesce(k.key, '')::text as key, a.available::bigint as available, a.oldest_run_at::timestamptz as oldest_run_at,
+select coalesce(k.key, '')::text as key, a.available::bigint as available,
+    a.oldest_run_at::timestamptz as oldest_run_at,
     (coalesce(r.running, 0) + o.running)::bigint as running,
     coalesce(s.key_limit, 0)::integer as key_limit,
     coalesce(case when s.key_order is not null and o.running > 0 then o.first else h.job_id end, 0)::bigint as head,
-    coalesce(case when s.key_order is not null and o.running > 0 then 'running' else h.waits end, '')::text as head_waits,
+    coalesce(case when s.key_order is not null and o.running > 0 then 'running'
+        else h.waits end, '')::text as head_waits,
     h.waits_until::timestamptz as head_until,
     t.throttled_until::timestamptz as throttled_until,
-    p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by, coalesce(p.pause_reason, '')::text as pause_reason,
+    p.paused_at::timestamptz as paused_at, coalesce(p.paused_by, '')::text as paused_by,
+    coalesce(p.pause_reason, '')::text as pause_reason,
     coalesce(w.weight, 1)::integer as weight,
     (coalesce((select max(x.jobs) from held x), 0) > $1::bigint)::boolean as more_run
   from setting s
@@ -100,7 +105,8 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
       from (select l.held_leases, l.held_slots from jobq.lane l
         where s.key_limit is not null and l.queue = $2::text and l.key = k.key limit 1) l
       cross join lateral unnest(l.held_leases) with ordinality as u(lease, n)
-      cross join lateral (select e.job_ids[l.held_slots[u.n]] as id from jobq.lease e where e.id = u.lease and l.held_slots[u.n] <> all(e.ended_slots) limit 1) x
+      cross join lateral (select e.job_ids[l.held_slots[u.n]] as id from jobq.lease e
+          where e.id = u.lease and l.held_slots[u.n] <> all(e.ended_slots) limit 1) x
   ) o
   left join lateral (
     select n.job_id::bigint as job_id, n.waits::text as waits, n.waits_until::timestamptz as waits_until
@@ -109,7 +115,8 @@ select coalesce(k.key, '')::text as key, a.available::bigint as available, a.old
       limit 1
   ) h on true
   cross join lateral (
-    select jobq.key_throttled_until($2::text, k.key, s.key_rate_jobs, s.key_rate_period, s.key_rate_burst) as throttled_until
+    select jobq.key_throttled_until($2::text, k.key, s.key_rate_jobs, s.key_rate_period,
+        s.key_rate_burst) as throttled_until
   ) t
   order by k.key
 `
@@ -200,7 +207,8 @@ func (q *Queries) KeyList(ctx context.Context, arg KeyListParams) ([]KeyListRow,
 const KeyWeightList = `-- name: KeyWeightList :many
 select k.key::text as key, w.weight::integer as weight
   from unnest($1::text[]) as k(key)
-  cross join lateral (select x.weight from jobq.key_weight x where x.queue = $2::text and x.key = k.key limit 1) w
+  cross join lateral (select x.weight from jobq.key_weight x where x.queue = $2::text and x.key = k.key
+      limit 1) w
 `
 
 type KeyWeightListRow struct {

@@ -15,9 +15,9 @@ type LanePass struct {
 }
 
 // queueLaneClaim claims jobs with partition keys: see lane_claim.
-func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams, each bool) {
+func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams) {
 	params := LaneClaimParams{
-		Queue: claim.Queue, Kinds: claim.Kinds, Owner: claim.Owner, Lease: claim.Lease, Each: each, WithPlain: !r.OnlyKeyed,
+		Queue: claim.Queue, Kinds: claim.Kinds, Owner: claim.Owner, Lease: claim.Lease, LeasePerJob: claim.LeasePerJob, WithPlain: !r.OnlyKeyed,
 		FromTurn: r.LanePass.FromTurn, ToTurn: r.LanePass.ToTurn, Again: r.LanePass.Again,
 		BeginCount: claim.BeginCount,
 	}

@@ -61,12 +61,14 @@ with h as materialized (
     where $1::interval > interval '0'
 ), extended as (
   update jobq.lease l
-    set expires_at = least(greatest(l.expires_at, clock_timestamp() + $1::interval), clock_timestamp() + $5::interval)
+    set expires_at = least(greatest(l.expires_at, clock_timestamp() + $1::interval),
+        clock_timestamp() + $5::interval)
     where l.ctid = any(array(select h.place from held h))
     returning l.id
 )
 select h.id::bigint as id,
-    (case when $1::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer
+    (case when $1::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy'
+        else 'ok' end)::text as answer
   from h
   cross join lateral (
     select x.id from jobq.lease x
@@ -88,10 +90,10 @@ type LeaseExtendRow struct {
 	Answer string
 }
 
-// LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none,
-// unless it ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it only asks. It returns a row for each lease that is still the
-// caller's: ok, or busy if another transaction has locked it, so that it was not extended. A lease
-// without a row is lost.
+// LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none, unless it
+// ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it
+// only asks. It returns a row for each lease that is still the caller's: ok, or busy if another transaction has locked
+// it, so that it was not extended. A lease without a row is lost.
 //
 // It never waits for a row, so one locked lease cannot cost the worker its other leases, and there is
 // no deadlock. It does not read the history, so a lock on the history cannot delay it: LeaseCancelled
@@ -125,7 +127,8 @@ func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]Lea
 const LeaseUnanswered = `-- name: LeaseUnanswered :many
 select l.id, l.claimed_at, l.queue, l.job_ids
   from jobq.lease l
-  where l.id > $1 and l.owner = $2 and l.lost_at is null and l.id <> all($3::bigint[])
+  where l.id > $1 and l.owner = $2 and l.lost_at is null
+    and l.id <> all($3::bigint[])
   order by l.id
   limit $4::integer
 `
@@ -181,13 +184,15 @@ const RunCheckpoint = `-- name: RunCheckpoint :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = $2 and x.lease_id = $3 and x.state is null
-      and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null
+          and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $3 limit 1)
     for key share
 ), extended as (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + $6::interval)
-    where l.id = (select h.lease_id from held h) and l.owner = $4 and l.claimed_at = $5 and l.lost_at is null
+    where l.id = (select h.lease_id from held h) and l.owner = $4 and l.claimed_at = $5
+      and l.lost_at is null
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, checkpoint)
@@ -239,7 +244,8 @@ const RunProgress = `-- name: RunProgress :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = $5 and x.lease_id = $6 and x.state is null
-      and (select l.owner = $7 and l.claimed_at = $8 and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = $7 and l.claimed_at = $8 and l.lost_at is null
+          and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $6 limit 1)
     for key share skip locked
 ), extended as (
@@ -247,7 +253,8 @@ with held as materialized (
     set expires_at = greatest(l.expires_at, clock_timestamp() + $4::interval)
     where $4::interval is not null and exists (select from held)
       and l.id = (select y.id from jobq.lease y
-        where y.id = $6 and y.owner = $7 and y.claimed_at = $8 and y.lost_at is null
+        where y.id = $6 and y.owner = $7 and y.claimed_at = $8
+          and y.lost_at is null
         for no key update skip locked)
     returning l.id
 )

@@ -101,7 +101,7 @@ func TestServerNoticesLoss(t *testing.T) {
 	reading.Go(func() {
 		_, _ = conn.Exec(ctx, "select repeat('x', 1000000) from generate_series(1, 300)") // ends with the connection
 	})
-	require.Eventually(t, isFree, eventually, 50*time.Millisecond)
+	require.Eventually(t, isFree, patience, 50*time.Millisecond)
 }
 
 // rewriting is a connection that sends something else instead of one statement. The

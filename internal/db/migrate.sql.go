@@ -14,7 +14,8 @@ import (
 
 const SessionBlockers = `-- name: SessionBlockers :many
 select coalesce(l.relation::regclass::text, '')::text as table_name, b.pid::integer as pid,
-    coalesce(nullif(a.application_name, ''), a.backend_type, '')::text as application, coalesce(a.usename, '')::text as username,
+    coalesce(nullif(a.application_name, ''), a.backend_type, '')::text as application,
+        coalesce(a.usename, '')::text as username,
     coalesce(a.state, '')::text as state, a.xact_start, a.query_start, clock_timestamp()::timestamptz as at
   from pg_catalog.pg_locks l
   cross join lateral unnest(pg_catalog.pg_blocking_pids(l.pid)) as b(pid)

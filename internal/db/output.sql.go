@@ -14,10 +14,12 @@ import (
 
 const AttemptKeep = `-- name: AttemptKeep :exec
 update jobq.attempt a
-  set started_at = greatest($1::timestamptz, least(a.finished_at, clock_timestamp() - $2::bigint * interval '1 us')),
+  set started_at = greatest($1::timestamptz,
+      least(a.finished_at, clock_timestamp() - $2::bigint * interval '1 us')),
     output = nullif($3::text, ''), usage = $4::jsonb
   where a.job_id = $5 and a.lease_token = $6 and a.worker_id = $7
-    and a.finished_at >= $1::timestamptz and a.outcome <> 'lost' and a.output is null and a.usage is null
+    and a.finished_at >= $1::timestamptz and a.outcome <> 'lost' and a.output is null
+    and a.usage is null
 `
 
 type AttemptKeepParams struct {
@@ -50,13 +52,15 @@ const OutputAppend = `-- name: OutputAppend :execrows
 with dropped as (
   delete from jobq.output o
     where o.job_id = $4
-      and (o.lease_token < $5 or (o.lease_token = $5 and o.ends_at < $8::bigint))
+      and (o.lease_token < $5
+          or (o.lease_token = $5 and o.ends_at < $8::bigint))
 )
 insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
   select r.id, r.lease_id, $1::bigint, $2::bigint, $3::text
     from jobq.run r
     where r.id = $4 and r.lease_id = $5 and r.state is null
-      and (select l.owner = $6 and l.claimed_at = $7 and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = $6 and l.claimed_at = $7 and l.lost_at is null
+          and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $5 limit 1)
   on conflict do nothing
 `
@@ -98,7 +102,8 @@ with looked as materialized (
       -- Each is looked up on its own: beside the days of run, the planner would not mind reading all leases.
       (select r.slot <> all(l.ended_slots)
         from (select y.ended_slots from jobq.lease y where y.id = x.lease_token limit 1) l
-        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token and z.state is null limit 1) r
+        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token
+            and z.state is null limit 1) r
       ) is not true as ended
     from jobq.output x
     where x.written_at > $1::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
@@ -139,7 +144,8 @@ func (q *Queries) OutputPrune(ctx context.Context, after pgtype.Timestamptz, row
 const OutputSince = `-- name: OutputSince :many
 select o.lease_token, o.begins_at, o.ends_at, o.content
   from jobq.output o
-  where o.job_id = $1 and (o.lease_token, o.begins_at) > ($2::bigint, $3::bigint)
+  where o.job_id = $1
+    and (o.lease_token, o.begins_at) > ($2::bigint, $3::bigint)
   order by o.lease_token, o.begins_at
   limit 100
 `
@@ -202,7 +208,8 @@ const RunHold = `-- name: RunHold :execrows
 select r.id
   from jobq.run r
   where r.id = $1 and r.lease_id = $2 and r.state is null
-    and (select l.owner = $3 and l.claimed_at = $4 and l.lost_at is null and r.slot <> all(l.ended_slots)
+    and (select l.owner = $3 and l.claimed_at = $4 and l.lost_at is null
+        and r.slot <> all(l.ended_slots)
       from jobq.lease l where l.id = $2 limit 1)
   for key share
 `
@@ -237,7 +244,8 @@ with handled as materialized (
     where not exists (select from jobq.kind k where k.name = n.kind and k.paused_at is not null)
 ), open as materialized (
   select n.name, q.key_order,
-      q.key_order is not null or (select k.key from jobq.paused_key k where k.queue = n.name order by k.key limit 1) is not null as key_by_key
+      q.key_order is not null or (select k.key from jobq.paused_key k where k.queue = n.name
+          order by k.key limit 1) is not null as key_by_key
     from unnest($3::text[]) as n(name)
     left join jobq.queue q on q.name = n.name
     where q.paused_at is null
@@ -257,17 +265,20 @@ select (
     select from open o
       cross join lateral (
         select p.id from jobq.pending p
-          where p.queue = o.name and p.partition_key = '' and p.position is not null and p.kind = any(array(select o.kind from handled o))
+          where p.queue = o.name and p.partition_key = '' and p.position is not null
+            and p.kind = any(array(select o.kind from handled o))
           order by p.priority, p.position
           limit 1
       ) available
       where o.key_by_key
   )
-  or exists (select from open o where o.key_by_key and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
+  or exists (select from open o
+      where o.key_by_key and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
   or exists (
     select from (
       select p.id from jobq.pending p
-        where $1::boolean and p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
+        where $1::boolean and p.position is null and p.waits is null
+          and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1
@@ -275,7 +286,8 @@ select (
   )
   or exists (select from jobq.dependency_look l where l.look_at <= statement_timestamp())
     and (
-      select coalesce(count(*) = 1000 or bool_or(w.kind = any(array(select o.kind from handled o)) and w.queue = any(array(select o.name from open o))), false)
+      select coalesce(count(*) = 1000 or bool_or(w.kind = any(array(select o.kind from handled o))
+          and w.queue = any(array(select o.name from open o))), false)
         from (select p.queue, p.kind from jobq.pending p where p.waits order by p.id limit 1000) w
     )
 )::boolean as waits

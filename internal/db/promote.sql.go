@@ -12,7 +12,8 @@ import (
 )
 
 const DueFirst = `-- name: DueFirst :one
-select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null
+    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at
 `
 
@@ -29,7 +30,8 @@ func (q *Queries) DueFirst(ctx context.Context) (pgtype.Timestamptz, error) {
 const DueNext = `-- name: DueNext :one
 select p.run_at, p.id
   from jobq.pending p
-  where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+  where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
+    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
     and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
   order by p.run_at, p.id
   limit 1
@@ -40,8 +42,8 @@ type DueNextRow struct {
 	ID    int64
 }
 
-// DueNext is the place of the first due job after a place, as JobPromote has them: the one that makes a promotion of one job fail.
-// Needs pending_due_idx.
+// DueNext is the place of the first due job after a place, as JobPromote has them: the one that makes a promotion of
+// one job fail. Needs pending_due_idx.
 func (q *Queries) DueNext(ctx context.Context, fromRunAt pgtype.Timestamptz, fromID int64) (DueNextRow, error) {
 	row := q.db.QueryRow(ctx, DueNext, fromRunAt, fromID)
 	var i DueNextRow
@@ -53,7 +55,8 @@ const JobPromote = `-- name: JobPromote :one
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
+      and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
     order by p.run_at, p.id
     limit $3::integer
@@ -69,9 +72,11 @@ with due as materialized (
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
 )
-select (select count(*) from promoted) as promoted, (select count(*) from told) as queues, (select count(*) from due) as due,
+select (select count(*) from promoted) as promoted, (select count(*) from told) as queues, (select count(*)
+    from due) as due,
     coalesce((select max(d.run_at) from due d), $1::timestamptz)::timestamptz as last_run_at,
-    coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)), $2::bigint)::bigint as last_id
+    coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)),
+        $2::bigint)::bigint as last_id
 `
 
 type JobPromoteRow struct {

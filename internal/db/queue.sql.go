@@ -14,7 +14,8 @@ import (
 
 const KindList = `-- name: KindList :many
 with ended as materialized (
-  select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried, sum(s.lost) as lost
+  select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried,
+      sum(s.lost) as lost
     from (
       select t.kind, t.completed, t.failed, t.retried, t.lost
         from jobq.stat t
@@ -39,7 +40,8 @@ with ended as materialized (
     group by h.name
 )
 select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce(e.completed, 0)::bigint as completed,
-    coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried, coalesce(e.lost, 0)::bigint as lost,
+    coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried,
+        coalesce(e.lost, 0)::bigint as lost,
     coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
   from (
     select k.name from kind k
@@ -119,7 +121,8 @@ with recursive ready as (
     from (select p.queue from jobq.pending p where p.waits order by p.id limit $1::bigint) d
     group by d.queue
 ), busy as (
-  select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.queue
+  select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
+      group by l.queue
 ), ended as (
   select e.queue as name, count(*) filter (where e.state = 'failed') as failed,
       count(*) filter (where e.state = 'cancelled') as cancelled
@@ -127,9 +130,12 @@ with recursive ready as (
       order by r.finished_at desc limit $1::bigint) e
     group by e.queue
 ), slot as (
-  select s.name, sum(case when jsonb_typeof(s.queues -> s.name) = 'number' then least((s.queues ->> s.name)::numeric, 1000000) end)::bigint as slots
+  select s.name, sum(case
+      when jsonb_typeof(s.queues -> s.name) = 'number'
+      then least((s.queues ->> s.name)::numeric, 1000000) end)::bigint as slots
     from (select jsonb_object_keys(case when jsonb_typeof(w.queues) = 'object' then w.queues end) as name,
-        case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute' then w.queues end as queues
+        case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute'
+            then w.queues end as queues
       from jobq.worker w
       limit 1000) s
     group by s.name
@@ -147,7 +153,8 @@ with recursive ready as (
   ) u
   limit 1000
 ), bound as materialized (
-  select least($1::bigint, greatest(100, 10 * $1::bigint / greatest(count(*), 1))) as available_max,
+  select least($1::bigint,
+      greatest(100, 10 * $1::bigint / greatest(count(*), 1))) as available_max,
       greatest(5, least(100, 1000 / greatest(count(*), 1)))::integer as lines_max
     from name n
 )
@@ -158,24 +165,30 @@ select n.name::text as name,
       limit (select b.available_max from bound b)) x) as available,
     (select b.available_max from bound b)::bigint as available_max,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
-    coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
+    coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running,
+    coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
     (select min(h.since) from jobq.line_heads(n.name, (select b.lines_max from bound b)) h)::timestamptz as head_run_at,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
-    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
+    (extract(epoch from coalesce(q.extend_every,
+        coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (extract(epoch from coalesce(q.stale_grace, interval '0')) * 1000)::bigint as stale_grace_ms,
     coalesce(q.redelivery, 'tail')::text as redelivery,
     (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
-    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit, coalesce(q.key_order, '')::text as key_order,
+    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit,
+    coalesce(q.key_order, '')::text as key_order,
     coalesce(q.key_separator, '')::text as key_separator, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
     coalesce(extract(epoch from q.rate_period) * 1000, 0)::bigint as rate_period_ms,
     coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period), 0)::integer as rate_burst,
     (extract(epoch from coalesce(q.age_after, jobq.age_after_default())) * 1000)::bigint as age_after_ms,
-    coalesce(q.key_rate_jobs, 0)::integer as key_rate_jobs, coalesce(extract(epoch from q.key_rate_period) * 1000, 0)::bigint as key_rate_period_ms,
-    coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period), 0)::integer as key_rate_burst,
-    coalesce(extract(epoch from q.retention) * 1000, 0)::bigint as retention_ms, coalesce(extract(epoch from q.failed_retention) * 1000, 0)::bigint as failed_retention_ms,
+    coalesce(q.key_rate_jobs, 0)::integer as key_rate_jobs, coalesce(extract(epoch from q.key_rate_period) * 1000,
+        0)::bigint as key_rate_period_ms,
+    coalesce(q.key_rate_burst, jobq.rate_burst_default(q.key_rate_jobs, q.key_rate_period),
+        0)::integer as key_rate_burst,
+    coalesce(extract(epoch from q.retention) * 1000, 0)::bigint as retention_ms,
+        coalesce(extract(epoch from q.failed_retention) * 1000, 0)::bigint as failed_retention_ms,
     jobq.throttled_until(q.name, q.rate_jobs, q.rate_period, q.rate_burst)::timestamptz as throttled_until,
     q.paused_at, q.paused_by, q.pause_reason
   from name n

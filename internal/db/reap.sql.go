@@ -46,7 +46,8 @@ func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pg
 
 const LeaseJobs = `-- name: LeaseJobs :one
 select l.owner, array(
-    select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.id is not null and j.slot <> all(l.ended_slots)
+    select j.id from unnest(l.job_ids) with ordinality as j(id, slot)
+        where j.id is not null and j.slot <> all(l.ended_slots)
   )::bigint[] as jobs
   from jobq.lease l
   where l.id = $1
@@ -86,7 +87,8 @@ with stale as materialized (
     from (
       select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.begun, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
           sum(case when l.lost_at is null then cardinality(l.job_ids) - cardinality(l.ended_slots) end)
-            over (order by l.lost_at nulls first, l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
+            over (order by l.lost_at nulls first, l.expires_at,
+                l.id rows between unbounded preceding and 1 preceding) as jobs_before
         from jobq.lease l
         where l.ctid = any(array(select s.place from stale s))
     ) s
@@ -97,22 +99,22 @@ with stale as materialized (
     from sure s
     cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
     left join lateral (
-      select x.state is null as runs, x.queue, x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1
+      select x.state is null as runs, x.queue, x.partition_key from jobq.run x
+          where x.id = j.id and x.lease_id = s.id limit 1
     ) r on true
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
   select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner, r.begun,
-      r.attempts + r.begun::integer as attempts, case when r.begun then coalesce(q.redelivery, 'tail') else 'head' end as redelivery,
+      r.attempts + r.begun::integer as attempts, case when r.begun then coalesce(q.redelivery, 'tail')
+          else 'head' end as redelivery,
       coalesce(q.redelivery_delay, interval '0') as delay, r.begun and coalesce(q.reset_on_reap, false) as reset,
-      case
-        when r.cancel_requested_at is not null then 'cancelled'
-        when not r.begun then 'available'
-        when r.attempts + 1 >= r.max_attempts then 'failed'
-        when q.redelivery_delay > interval '0' or r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) then 'scheduled'
-        else 'available'
-      end::jobq.job_state as state,
+      jobq.next_state(case when r.begun then 'lost' else 'released' end, r.attempts, r.max_attempts, false,
+        r.cancel_requested_at is not null,
+        case when r.crashes + 1 < least(2, r.max_attempts - r.attempts - 1)
+          then coalesce(q.redelivery_delay, interval '0') end) as state,
       r.begun and r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) as suspect,
-      case when r.begun and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1) else 0 end as alone,
+      case when r.begun and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1)
+      else 0 end as alone,
       case
         when not r.begun then null
         when $1::text[] is not null then 'orphaned by worker restart'
@@ -121,9 +123,11 @@ with stale as materialized (
         then format('; the job was alone in its worker when that was lost%s: it seems to be the cause',
           case when r.crashes > 2 then format(', %s times in a row', r.crashes - 1) end) else '' end as error
     from (
-      select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
+      select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot,
+          l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
         from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l
-          where l.runs and (l.id = any($5::bigint[])) is not true order by l.expires_at, l.lease_id, l.slot) l
+          where l.runs and (l.id = any($5::bigint[])) is not true
+              order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
           select r.ctid as place, r.id, r.attempts, r.max_attempts, r.crashes, r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
@@ -135,9 +139,10 @@ with stale as materialized (
     left join jobq.queue q on q.name = r.queue
 ), kept as (
   update jobq.run r
-    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, crashes = least(r.crashes + h.begun::integer, 32767),
-      last_error = coalesce(h.error, r.last_error),
-      checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
+    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts,
+      crashes = least(r.crashes + h.begun::integer, 32767), last_error = coalesce(h.error, r.last_error),
+      checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id
+          limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('failed', 'cancelled')
       and r.ctid = any(array(select h.place from held h)) and r.id = any(array(select h.id from held h))
@@ -148,41 +153,44 @@ with stale as materialized (
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
       and r.lease_id = any(array(select h.lease_id from held h))
-    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
-      r.last_error, r.clear_reason, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags, r.partition_key
+    returning (r).*
 ), done as materialized (
-  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.alone, h.error
+  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts,
+      h.redelivery, h.state, h.alone, h.error
     from held h
-    join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
+    join (select k.id from kept k union all select g.id::bigint from gone g) d on d.id = h.id
 ), again as (
   insert into jobq.pending
-      (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-    select g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, g.lease_id,
-        case
-          when h.suspect then clock_timestamp() + greatest(h.delay, jobq.backoff_delay(g.crashes, g.backoff_base, g.backoff_max))
-          when h.begun then clock_timestamp() + h.delay
-          else coalesce(g.run_at, g.created_at)
-        end, g.created_at, g.timeout,
-        g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts,
-        least(g.crashes + h.begun::integer, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key,
-        coalesce(h.error, g.last_error), coalesce(h.error, g.clear_reason),
-        case when not h.reset then
-          coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint) end,
-        g.metadata, g.tags, coalesce(g.partition_key, '')
+    select (p).*
       from gone g
       join held h on h.id = g.id
+      cross join lateral (
+        select case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end as position,
+            case
+              when h.suspect then clock_timestamp() + greatest(h.delay,
+                  jobq.backoff_delay(g.crashes, g.backoff_base, g.backoff_max))
+              when h.begun then clock_timestamp() + h.delay
+              else coalesce(g.run_at, g.created_at)
+            end as run_at,
+            (select x.checkpoint from jobq.progress x where x.job_id = g.id and x.lease_id = g.lease_id
+                limit 1) as saved
+      ) now
+      cross join lateral jobq.pending_of(row(g.*)::jobq.run, now.position, now.run_at, h.attempts,
+        least(g.crashes + h.begun::integer, 32767), coalesce(h.error, g.last_error),
+        coalesce(h.error, g.clear_reason), case when not h.reset then coalesce(now.saved, g.checkpoint) end) p
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost', d.attempts, d.owner, d.error
+    select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost',
+        d.attempts, d.owner, d.error
       from done d
       where d.begun
 ), recorded as (
   insert into jobq.event (type, source, job_id, queue, message)
-    select case when $1::text[] is null then 'stalled' else 'orphaned' end, $6, d.id, d.queue, d.error
+    select case when $1::text[] is null then 'stalled'
+        else 'orphaned' end, $6, d.id, d.queue, d.error
       from done d
       where d.begun
 ), counted as (
@@ -216,7 +224,8 @@ with stale as materialized (
 ), past as (
   insert into jobq.past_lease (id, claimed_at, owner, ended)
     select a.id, a.claimed_at, a.owner,
-        coalesce((select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms)), '{}')
+        coalesce((select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms)),
+            '{}')
       from closed c
       join after a on a.id = c.id
 ), keys as materialized (
@@ -238,7 +247,8 @@ with stale as materialized (
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state, d.begun,
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at,
+    d.expires_at as lease_expires_at, d.attempts, d.state, d.begun,
     d.alone::integer as alone
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) + (select count(*) from suspected) >= 0
@@ -338,13 +348,15 @@ func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseRe
 
 const LeaseShorten = `-- name: LeaseShorten :execrows
 update jobq.lease l
-  set expires_at = clock_timestamp() + coalesce((select q.lease from jobq.queue q where q.name = l.queue), jobq.lease_default())
+  set expires_at = clock_timestamp() + coalesce((select q.lease from jobq.queue q
+      where q.name = l.queue), jobq.lease_default())
   where l.ctid = any(array(
     select x.ctid
       from jobq.lease x
       left join jobq.queue q on q.name = x.queue
       left join jobq.worker w on w.id = x.owner
-      where x.lost_at is null and x.expires_at > clock_timestamp() + coalesce(q.lease, jobq.lease_default()) + interval '1 s'
+      where x.lost_at is null
+        and x.expires_at > clock_timestamp() + coalesce(q.lease, jobq.lease_default()) + interval '1 s'
         and (x.claimed_at > clock_timestamp() + interval '1 s' or w.heartbeat_at > clock_timestamp() + interval '1 s'
           or x.expires_at > clock_timestamp() + interval '31 days')
       limit 1000
@@ -396,41 +408,70 @@ func (q *Queries) LeaseStale(ctx context.Context, asideLeases []int64, leaseCoun
 }
 
 const NextDue = `-- name: NextDue :one
-select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
+with told as (
+  update jobq.janitor_seen j set seen_at = clock_timestamp(), janitor = $1::text
+    where j.one = any(array(select x.one from jobq.janitor_seen x
+      where $1::text <> ''
+        and x.seen_at not between clock_timestamp() - interval '5 seconds' and clock_timestamp()
+      for no key update skip locked))
+), first as (
+  insert into jobq.janitor_seen (seen_at, janitor)
+    select clock_timestamp(), $1::text
+      where $1::text <> '' and not exists (select from jobq.janitor_seen)
+    on conflict (one) do nothing
+)
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms,
+    extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
-    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
+    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due,
+    n.job::timestamptz as job_at,
     coalesce(n.look <= clock_timestamp(), false)::boolean as look_due,
-    statement_timestamp()::timestamptz as looked_at
+    statement_timestamp()::timestamptz as looked_at,
+    (case when $1::text <> '' and jobq.generation_check() is not null
+      then (select max(m.compatible_from) from jobq.jobq_migration m) else 0 end)::integer as compatible_from,
+    (case when $2::bigint > 0
+      then array(select x::text from jobq.sleep_announce($2::bigint) x) else '{}' end)::text[] as open
   from (
-    select least(l.leases, j.job, k.look, l.asked + $1::bigint * interval '1 ms') as at, l.leases, l.lease, j.job, k.look
+    select least(l.leases, j.job, k.look, l.asked + $3::bigint * interval '1 ms') as at, l.leases,
+        l.lease, j.job, k.look
       from (
-        select least(e.lease, e.asked + e.shortest, e.asked + $2::bigint * interval '1 ms') as leases, e.lease, e.asked
+        select least(e.lease, e.asked + e.shortest,
+            e.asked + $4::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
             select clock_timestamp() as asked,
                 -- One that is lost has runs left, since somebody had them locked or there were too
                 -- many, and is due since a reap has last looked at it.
                 -- It is no infinite time, with which nobody can compute.
-                (select min(greatest('epoch', coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0'))))
+                (select min(greatest('epoch',
+                    coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0'))))
                   from jobq.lease l left join jobq.queue q on q.name = l.queue
-                  where $3::boolean and (l.id = any($4::bigint[])) is not true) as lease,
+                  where $5::boolean
+                    and (l.id = any($6::bigint[])) is not true) as lease,
                 -- Queues without a row have the default.
-                case when $3::boolean then (select greatest(least(min(q.lease), jobq.lease_default()), interval '1 s') from jobq.queue q) end as shortest
+                case when $5::boolean
+                    then (select greatest(least(min(q.lease), jobq.lease_default()), interval '1 s')
+                    from jobq.queue q) end as shortest
           ) e
       ) l
       -- Not min(): without statistics, the planner would rather read all of them. And offset 0, or it
       -- would look once for each use of the answer.
-      cross join (select (select greatest('0001-01-01 00:00:00+00', p.run_at) from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $5::timestamptz
+      cross join (select (select greatest('0001-01-01 00:00:00+00', p.run_at) from jobq.pending p
+          where p.position is null and p.waits is null and p.run_at >= $7::timestamptz
           and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
         order by p.run_at limit 1) as job offset 0) j
       cross join (select least(
-          (select greatest('0001-01-01 00:00:00+00', x.look_at) from jobq.dependency_look x where x.look_at >= $6::timestamptz order by x.look_at limit 1),
+          (select greatest('0001-01-01 00:00:00+00', x.look_at) from jobq.dependency_look x
+              where x.look_at >= $8::timestamptz order by x.look_at limit 1),
           -- One that lies further ahead than any may is of a clock that was set back: it is due.
           (select statement_timestamp() from jobq.dependency_look x
-            where x.look_at > statement_timestamp() + interval '2 minutes' order by x.look_at desc limit 1)) as look offset 0) k
+            where x.look_at > statement_timestamp() + interval '2 minutes'
+                order by x.look_at desc limit 1)) as look offset 0) k
   ) n
 `
 
 type NextDueParams struct {
+	Janitor     string
+	AsleepMs    int64
 	JobsMaxMs   int64
 	LeasesMaxMs int64
 	Scan        bool
@@ -440,14 +481,16 @@ type NextDueParams struct {
 }
 
 type NextDueRow struct {
-	Ms        int64
-	Epoch     float64
-	LeasesMs  int64
-	LeaseEnds bool
-	JobDue    bool
-	JobAt     pgtype.Timestamptz
-	LookDue   bool
-	LookedAt  pgtype.Timestamptz
+	Ms             int64
+	Epoch          float64
+	LeasesMs       int64
+	LeaseEnds      bool
+	JobDue         bool
+	JobAt          pgtype.Timestamptz
+	LookDue        bool
+	LookedAt       pgtype.Timestamptz
+	CompatibleFrom int32
+	Open           []string
 }
 
 // NextDue says when the janitor has something to do, or must look again: as milliseconds from the
@@ -466,9 +509,15 @@ type NextDueRow struct {
 //
 // look_due says whether it is time to look at a job that others wait for, among those from looks_from
 // on, again for the same reason. It reads no table but those of recovery (ScheduleFirst has the
-// others). Needs pending_due_idx and dependency_look_due_idx.
+// others).
+//
+// An idle janitor asks no more than this. If it is given the janitor's name, it also does what JanitorBeat does, and
+// never waits for another one that does so. With asleep_ms, it renews the announcement of the janitor's sleep, and
+// returns what SleepAnnounce does. Needs pending_due_idx and dependency_look_due_idx.
 func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, error) {
 	row := q.db.QueryRow(ctx, NextDue,
+		arg.Janitor,
+		arg.AsleepMs,
 		arg.JobsMaxMs,
 		arg.LeasesMaxMs,
 		arg.Scan,
@@ -486,6 +535,8 @@ func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, e
 		&i.JobAt,
 		&i.LookDue,
 		&i.LookedAt,
+		&i.CompatibleFrom,
+		&i.Open,
 	)
 	return i, err
 }

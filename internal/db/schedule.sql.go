@@ -15,8 +15,8 @@ import (
 
 const ScheduleFail = `-- name: ScheduleFail :execrows
 update jobq.schedule s
-  set failures = least(s.failures, 1000000) + 1, error = left($1::text, 1000), error_at = clock_timestamp(),
-    due_at = clock_timestamp() + $2::interval
+  set failures = least(s.failures, 1000000) + 1, error = left($1::text, 1000),
+    error_at = clock_timestamp(), due_at = clock_timestamp() + $2::interval
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.name = $3::text and x.revision = $4::bigint and x.paused_at is null
@@ -48,8 +48,8 @@ func (q *Queries) ScheduleFail(ctx context.Context, arg ScheduleFailParams) (int
 
 const ScheduleFire = `-- name: ScheduleFire :many
 select coalesce(f.jobs, '{}')::bigint[] as jobs, (f.jobs is not null)::boolean as fired
-  from jobq.schedule_fire($1::text, $2::bigint, $3::timestamptz, $4::timestamptz[],
-    $5::timestamptz, $6::timestamptz) as f(jobs)
+  from jobq.schedule_fire($1::text, $2::bigint, $3::timestamptz,
+    $4::timestamptz[], $5::timestamptz, $6::timestamptz) as f(jobs)
 `
 
 type ScheduleFireParams struct {
@@ -97,7 +97,8 @@ func (q *Queries) ScheduleFire(ctx context.Context, arg ScheduleFireParams) ([]S
 }
 
 const ScheduleFirst = `-- name: ScheduleFirst :many
-select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null
+select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s
+    where s.due_at is not null
 `
 
 type ScheduleFirstRow struct {
@@ -132,11 +133,14 @@ const ScheduleGet = `-- name: ScheduleGet :one
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
     s.args, s.queue, s.priority, s.max_attempts,
-    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
-    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
+    extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
+    s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
+        and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name = $1::text
@@ -224,12 +228,15 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 const ScheduleList = `-- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
-    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args, s.queue,
+    s.priority, s.max_attempts, coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
-    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
+    extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
+    s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
+        and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name > $2::text
@@ -330,9 +337,11 @@ func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string,
 }
 
 const ScheduleLook = `-- name: ScheduleLook :many
-select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
+select s.name, s.revision, coalesce(s.cron, '')::text as cron,
+    coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     s.time_zone, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds,
-    s.cursor_at, s.due_at::timestamptz as due_at, s.failures, coalesce(s.error, '')::text as error, statement_timestamp()::timestamptz as looked_at
+    s.cursor_at, s.due_at::timestamptz as due_at, s.failures, coalesce(s.error, '')::text as error,
+    statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.due_at is not null and (s.due_at, s.name) > ($1::timestamptz, $2::text)
   order by s.due_at, s.name
@@ -394,7 +403,8 @@ func (q *Queries) ScheduleLook(ctx context.Context, afterDueAt pgtype.Timestampt
 }
 
 const SchedulePause = `-- name: SchedulePause :one
-select coalesce(jobq.schedule_pause($1::text, $2::text, $3::text), 0)::bigint as audit
+select coalesce(jobq.schedule_pause($1::text, $2::text, $3::text),
+    0)::bigint as audit
 `
 
 func (q *Queries) SchedulePause(ctx context.Context, name string, reason *string, actor string) (int64, error) {
@@ -428,7 +438,8 @@ func (q *Queries) ScheduleResume(ctx context.Context, name string, actor string)
 
 const ScheduleRewind = `-- name: ScheduleRewind :execrows
 update jobq.schedule s
-  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
+  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)),
+      due_at = clock_timestamp()
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
@@ -460,13 +471,16 @@ func (q *Queries) ScheduleRun(ctx context.Context, name string, actor string) (i
 }
 
 const ScheduleSet = `-- name: ScheduleSet :one
-select coalesce(jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, ''), every => $4::interval,
-    time_zone => nullif($5::text, ''), args => $6::jsonb, queue => nullif($7::text, ''),
-    priority => $8::bigint, max_attempts => nullif($9::bigint, 0), timeout => $10::interval,
-    backoff_base => $11::interval, backoff_max => $12::interval, tags => $13::text[],
-    metadata => $14::jsonb, partition_key => nullif($15::text, ''), catch_up => nullif($16::text, ''),
+select coalesce(jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, ''),
+    every => $4::interval, time_zone => nullif($5::text, ''),
+    args => $6::jsonb, queue => nullif($7::text, ''), priority => $8::bigint,
+    max_attempts => nullif($9::bigint, 0), timeout => $10::interval,
+    backoff_base => $11::interval, backoff_max => $12::interval,
+    tags => $13::text[], metadata => $14::jsonb,
+    partition_key => nullif($15::text, ''), catch_up => nullif($16::text, ''),
     catch_up_max => nullif($17::integer, 0), catch_up_within => $18::interval,
-    overlap => nullif($19::text, ''), source => $20::text, actor => $21::text), 0)::bigint as audit
+    overlap => nullif($19::text, ''), source => $20::text, actor => $21::text),
+        0)::bigint as audit
 `
 
 type ScheduleSetParams struct {

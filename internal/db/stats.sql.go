@@ -29,25 +29,32 @@ with looked as materialized (
     ) a
     where a.waits is null
 ), same as materialized (
-  select l.queue, l.kind, l.last_error, sum(l.failed) as failed, sum(l.retrying) as retrying, min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
+  select l.queue, l.kind, l.last_error, sum(l.failed) as failed, sum(l.retrying) as retrying,
+      min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
     from (
-      select x.id, x.queue, x.kind, x.last_error, x.finished_at, 1 as failed, 0 as retrying from looked x where x.state = 'failed'
+      select x.id, x.queue, x.kind, x.last_error, x.finished_at, 1 as failed, 0 as retrying from looked x
+          where x.state = 'failed'
       union all
       select x.id, x.queue, x.kind, x.last_error, null::timestamptz, 0, 1 from again x
     ) l
-    where ($5::text = '' or l.queue = $5::text) and ($6::text = '' or l.kind = $6::text)
+    where ($5::text = '' or l.queue = $5::text)
+      and ($6::text = '' or l.kind = $6::text)
     group by l.queue, l.kind, l.last_error
 ), grouped as (
-  select s.queue, s.kind, p.error, left(encode(sha256(convert_to(concat_ws(chr(10), s.queue, s.kind, p.error), 'UTF8')), 'hex'), 8) as id,
-      sum(s.failed) as failed, sum(s.retrying) as retrying, min(s.first) as first, max(s.last) as last, max(s.example) as example
+  select s.queue, s.kind, p.error,
+      left(encode(sha256(convert_to(concat_ws(chr(10), s.queue, s.kind, p.error), 'UTF8')), 'hex'), 8) as id,
+      sum(s.failed) as failed, sum(s.retrying) as retrying, min(s.first) as first, max(s.last) as last,
+      max(s.example) as example
     from same s
     cross join lateral (select jobq.error_pattern(s.last_error) as error) p
     group by s.queue, s.kind, p.error
 )
 select coalesce(g.id, '')::text as id, coalesce(g.queue, '')::text as queue, coalesce(g.kind, '')::text as kind,
-    coalesce(g.error, '')::text as error, coalesce(g.failed, 0)::bigint as failed, coalesce(g.retrying, 0)::bigint as retrying,
+    coalesce(g.error, '')::text as error, coalesce(g.failed, 0)::bigint as failed,
+        coalesce(g.retrying, 0)::bigint as retrying,
     g.first::timestamptz as first, g.last::timestamptz as last,
-    coalesce(g.example, 0)::bigint as example, n.looked::bigint as looked, n.looked_again::bigint as looked_again, count(g.id) over ()::bigint as groups
+    coalesce(g.example, 0)::bigint as example, n.looked::bigint as looked, n.looked_again::bigint as looked_again,
+    count(g.id) over ()::bigint as groups
   from (select (select count(*) from looked) as looked, (select count(*) from again) as looked_again) n
   left join grouped g on $1::text = '' or g.id = $1::text
   order by g.failed + g.retrying desc, g.queue, g.kind, g.error
@@ -160,13 +167,15 @@ with usual as materialized (
 ), quiet as materialized (
   select j.id, j.queue, j.kind, j.lease_token, greatest(j.claimed_at, j.progressed_at) as said_at, u.seconds,
       case when u.seconds is null then $3::interval
-        else greatest($4::interval, u.seconds * $5::float8 * interval '1 s') end as allowed
+        else greatest($4::interval,
+            u.seconds * $5::float8 * interval '1 s') end as allowed
     from (
       select r.id, r.queue, r.kind, l.id as lease_token, l.claimed_at, p.progressed_at
         from jobq.lease l
         cross join lateral unnest(l.job_ids) with ordinality as o(job_id, slot)
         cross join lateral (
-          select x.id, x.queue, x.kind from jobq.run x where x.id = o.job_id and x.lease_id = l.id and x.state is null limit 1
+          select x.id, x.queue, x.kind from jobq.run x where x.id = o.job_id and x.lease_id = l.id and x.state is null
+              limit 1
         ) r
         left join lateral (
           select x.progressed_at from jobq.progress x where x.job_id = o.job_id and x.lease_id = l.id limit 1
@@ -192,7 +201,8 @@ with usual as materialized (
     ) o on true
 )
 select s.queue::text as queue, s.kind::text as kind, count(*)::bigint as runs, min(s.said_at)::timestamptz as since,
-    ((array_agg(s.id order by s.said_at, s.id))[1])::bigint as example, coalesce(max(s.seconds), 0)::float8 as usual_seconds
+    ((array_agg(s.id order by s.said_at, s.id))[1])::bigint as example,
+        coalesce(max(s.seconds), 0)::float8 as usual_seconds
   from silent s
   where s.said_at < statement_timestamp() - s.allowed
   group by s.queue, s.kind
@@ -299,10 +309,13 @@ func (q *Queries) StatPrune(ctx context.Context, after pgtype.Timestamptz, age p
 const StatRollUp = `-- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
-    where d.ctid = any(array(select x.ctid from jobq.stat_delta x limit $1::integer for update skip locked))
-    returning d.minute, d.queue, d.kind, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds, d.wait_seconds
+    where d.ctid = any(array(select x.ctid from jobq.stat_delta x limit $1::integer
+        for update skip locked))
+    returning d.minute, d.queue, d.kind, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds,
+        d.wait_seconds
 ), folded as (
-  insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+  insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds,
+      wait_seconds)
     select t.minute, t.queue, t.kind, sum(t.completed), sum(t.failed), sum(t.retried), sum(t.lost), sum(t.cancelled),
         sum(t.run_seconds), sum(t.wait_seconds)
       from taken t
@@ -310,8 +323,9 @@ with taken as (
       order by t.minute, t.queue, t.kind
     on conflict (minute, queue, kind) do update
       set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-        retried = s.retried + excluded.retried, lost = s.lost + excluded.lost, cancelled = s.cancelled + excluded.cancelled,
-        run_seconds = s.run_seconds + excluded.run_seconds, wait_seconds = s.wait_seconds + excluded.wait_seconds
+        retried = s.retried + excluded.retried, lost = s.lost + excluded.lost,
+        cancelled = s.cancelled + excluded.cancelled, run_seconds = s.run_seconds + excluded.run_seconds,
+        wait_seconds = s.wait_seconds + excluded.wait_seconds
 )
 select count(*) from taken
 `
@@ -329,8 +343,64 @@ func (q *Queries) StatRollUp(ctx context.Context, rowCount int32) (int64, error)
 	return count, err
 }
 
+const StatsByKindMinute = `-- name: StatsByKindMinute :many
+select s.minute, s.kind, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed,
+    sum(s.retried)::bigint as retried, sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled
+  from (
+    select t.minute, t.kind, t.completed, t.failed, t.retried, t.lost, t.cancelled
+      from jobq.stat t
+      where t.minute > date_trunc('minute', statement_timestamp() - $1::interval)
+    union all
+    select d.minute, d.kind, d.completed, d.failed, d.retried, d.lost, d.cancelled
+      from jobq.stat_delta d
+      where d.minute > date_trunc('minute', statement_timestamp() - $1::interval)
+  ) s
+  group by s.minute, s.kind
+  order by s.minute, s.kind
+`
+
+type StatsByKindMinuteRow struct {
+	Minute    pgtype.Timestamptz
+	Kind      string
+	Completed int64
+	Failed    int64
+	Retried   int64
+	Lost      int64
+	Cancelled int64
+}
+
+// StatsByKindMinute sums the ended jobs of the last span, by minute and kind. Needs stat_pkey.
+func (q *Queries) StatsByKindMinute(ctx context.Context, span pgtype.Interval) ([]StatsByKindMinuteRow, error) {
+	rows, err := q.db.Query(ctx, StatsByKindMinute, span)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StatsByKindMinuteRow
+	for rows.Next() {
+		var i StatsByKindMinuteRow
+		if err := rows.Scan(
+			&i.Minute,
+			&i.Kind,
+			&i.Completed,
+			&i.Failed,
+			&i.Retried,
+			&i.Lost,
+			&i.Cancelled,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const StatsByMinute = `-- name: StatsByMinute :many
-select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
+select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed,
+    sum(s.retried)::bigint as retried,
     sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
     sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
   from (
@@ -390,7 +460,8 @@ func (q *Queries) StatsByMinute(ctx context.Context, span pgtype.Interval) ([]St
 }
 
 const StatsByQueue = `-- name: StatsByQueue :many
-select s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
+select s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed,
+    sum(s.retried)::bigint as retried,
     sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
     sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
   from (

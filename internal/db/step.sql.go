@@ -63,7 +63,8 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem,
     case when a.problem is null then jobq.step_forget(a.job_id, $1::text) else 0 end::integer as forgotten
-  from jobq.act($2::text, 'requeue', array[$3::bigint], array[nullif($4::text, '')], '{}', null, 0, null) a
+  from jobq.act($2::text, 'requeue', array[$3::bigint],
+      array[nullif($4::text, '')], '{}', null, 0, null) a
 `
 
 type JobActFromStepParams struct {
@@ -109,7 +110,8 @@ func (q *Queries) JobActFromStep(ctx context.Context, arg JobActFromStepParams) 
 
 const StepAwait = `-- name: StepAwait :one
 select s.done::boolean as done, s.result
-  from jobq.step_await($1::bigint, $2::text, $3::text, $4::bigint[]) s
+  from jobq.step_await($1::bigint, $2::text, $3::text,
+      $4::bigint[]) s
 `
 
 type StepAwaitParams struct {
@@ -150,7 +152,7 @@ type StepGetRow struct {
 }
 
 // Durable steps and events. What a run does with them are functions, the same for
-// workers and for programs (sql/migrations/011_steps.up.sql).
+// workers and for programs (sql/schema/step.sql).
 // StepGet says whether a step is done, and its result; if not, that the run has begun it.
 func (q *Queries) StepGet(ctx context.Context, jobID int64, token string, name string) (StepGetRow, error) {
 	row := q.db.QueryRow(ctx, StepGet, jobID, token, name)
@@ -162,7 +164,8 @@ func (q *Queries) StepGet(ctx context.Context, jobID int64, token string, name s
 const StepList = `-- name: StepList :many
 select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out,
     coalesce(pg_column_size(s.result), 0)::integer as result_bytes,
-    case when pg_column_size(s.result) <= $1::integer and octet_length(s.result::text) <= $1::integer then s.result end::jsonb as result
+    case when pg_column_size(s.result) <= $1::integer
+    and octet_length(s.result::text) <= $1::integer then s.result end::jsonb as result
   from jobq.step s
   where s.job_id = $2
   order by s.number desc
@@ -260,7 +263,8 @@ func (q *Queries) StepPut(ctx context.Context, arg StepPutParams) error {
 }
 
 const StepSleep = `-- name: StepSleep :one
-select jobq.step_sleep($1::bigint, $2::text, $3::text, $4::interval)::boolean as passed
+select jobq.step_sleep($1::bigint, $2::text, $3::text,
+    $4::interval)::boolean as passed
 `
 
 type StepSleepParams struct {
@@ -285,7 +289,8 @@ func (q *Queries) StepSleep(ctx context.Context, arg StepSleepParams) (bool, err
 
 const StepWait = `-- name: StepWait :one
 select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
-  from jobq.step_wait($1::bigint, $2::text, $3::text, $4::interval) s
+  from jobq.step_wait($1::bigint, $2::text, $3::text,
+      $4::interval) s
 `
 
 type StepWaitParams struct {

@@ -12,7 +12,8 @@ import (
 )
 
 const UnreadableSetApart = `-- name: UnreadableSetApart :one
-select (a.key is null)::boolean as at_end, coalesce(a.key, '')::text as key, coalesce(a.priority, 0)::integer as priority,
+select (a.key is null)::boolean as at_end, coalesce(a.key, '')::text as key,
+    coalesce(a.priority, 0)::integer as priority,
     coalesce(a.place, 0)::bigint as place, a.ids::bigint[] as ids, a.problems::text[] as problems
   from jobq.unreadable_set_apart($1::text, $2::text, $3::integer,
     $4::bigint, $5::integer) a
@@ -35,9 +36,9 @@ type UnreadableSetApartRow struct {
 	Problems []string
 }
 
-// UnreadableSetApart fails jobs of a queue that no claim can read, among the next job_count after a place (unreadable_set_apart). The
-// first call gets an empty key, and the lowest priority and position. at_end says that it has come to the last job. Needs
-// pending_claim_idx and run_id_idx only.
+// UnreadableSetApart fails jobs of a queue that no claim can read, among the next job_count after a place
+// (unreadable_set_apart). The first call gets an empty key, and the lowest priority and position. at_end says that it
+// has come to the last job. Needs pending_claim_idx and run_id_idx only.
 func (q *Queries) UnreadableSetApart(ctx context.Context, arg UnreadableSetApartParams) (UnreadableSetApartRow, error) {
 	row := q.db.QueryRow(ctx, UnreadableSetApart,
 		arg.Queue,
@@ -65,11 +66,13 @@ select coalesce((
       where a.job_id = $1 and a.outcome = 'unreadable'
         and a.finished_at between statement_timestamp() - interval '10 years' and statement_timestamp()
         and a.finished_at > coalesce((
-          select max(b.finished_at) from jobq.attempt b where b.job_id = $1 and b.outcome <> 'unreadable'), '-infinity')
+          select max(b.finished_at) from jobq.attempt b where b.job_id = $1 and b.outcome <> 'unreadable'),
+              '-infinity')
   ), -1)::bigint as for_ms,
   exists (
     select from jobq.worker w
-      where $2::text = any(w.keys) and w.id <> $3 and not w.draining and w.drain_requested_at is null
+      where $2::text = any(w.keys) and w.id <> $3 and not w.draining
+        and w.drain_requested_at is null
         and w.heartbeat_at > statement_timestamp() - $4::interval
         and w.queues -> $5::text is not null and $6::text = any(w.kinds)) as others
 `
@@ -88,8 +91,9 @@ type UnreadableSinceRow struct {
 	Others bool
 }
 
-// UnreadableSince is for how many milliseconds no worker has been able to decode a job, by its history; -1 if that does not say.
-// others says whether another worker that lives has the key, and handles such jobs. Needs attempt_job_id_idx only.
+// UnreadableSince is for how many milliseconds no worker has been able to decode a job, by its history; -1 if that does
+// not say. others says whether another worker that lives has the key, and handles such jobs. Needs attempt_job_id_idx
+// only.
 func (q *Queries) UnreadableSince(ctx context.Context, arg UnreadableSinceParams) (UnreadableSinceRow, error) {
 	row := q.db.QueryRow(ctx, UnreadableSince,
 		arg.ID,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,12 +54,26 @@ func ReadTables(ctx context.Context, conn DBTX, schema *Schema) (Tables, error) 
 	query := schema.SQL("select coalesce(max(version), 0), coalesce(max(compatible_from), 0), count(*) filter (where version <= $1) from jobq.jobq_migration")
 	err := conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol, t.Latest).Scan(&t.Version, &t.CompatibleFrom, &t.Known)
 	if IsNotMigrated(err) {
-		return t, NotMigrated(schema)
+		return t, notMigratedHere(ctx, conn, schema)
 	}
 	if err != nil {
 		return t, fmt.Errorf("schema version: %w", err)
 	}
 	return t, nil
+}
+
+// notMigratedHere is NotMigrated, and names the schemas of the database that have the tables, if there are any:
+// then the name of the schema was forgotten, more often than a migration.
+func notMigratedHere(ctx context.Context, conn DBTX, schema *Schema) error {
+	var others []string
+	err := conn.QueryRow(ctx, `select coalesce(array_agg(n.nspname::text order by n.nspname), '{}') from (
+		select n.nspname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+			where c.relname = 'jobq_migration' and c.relkind in ('r', 'p') order by 1 limit 20) n`, pgx.QueryExecModeSimpleProtocol).Scan(&others)
+	if err != nil || len(others) == 0 { // a transaction that has failed answers nothing more
+		return NotMigrated(schema)
+	}
+	return fmt.Errorf("%w: there are no tables in schema %s, but there are in %s: say --schema %s or set JOBQ_SCHEMA; to make others, run `%s`",
+		ErrNotMigrated, schema.Name(), strings.Join(others, ", "), others[0], migrateCommand(schema))
 }
 
 // AreNewer says whether a later jobq has changed the tables.

@@ -29,8 +29,7 @@ func TestCheckVersion(t *testing.T) {
 		"later and not":                        {later: []row{{latest + 1, latest + 1}}, err: db.ErrNewerSchema, problem: "upgrade jobq"},
 		"later, not, and one more":             {later: []row{{latest + 1, latest + 1}, {latest + 2, latest}}, err: db.ErrNewerSchema, problem: "upgrade jobq"},
 		"the last is missing":                  {forget: latest, err: db.ErrNotMigrated, problem: "jobq migrate up"},
-		"one is missing":                       {forget: 2, err: db.ErrNotMigrated, problem: "of the migrations"},
-		"one is missing, later and compatible": {later: []row{{latest + 1, latest}}, forget: 2, err: db.ErrNotMigrated, problem: "of the migrations"},
+		"one is missing, later and compatible": {later: []row{{latest + 1, latest}}, forget: latest, err: db.ErrNotMigrated, problem: "of the migrations"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

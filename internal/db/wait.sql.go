@@ -7,50 +7,105 @@ package db
 
 import (
 	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const TakenSend = `-- name: TakenSend :exec
-select jobq.notify('taken', $1::text)
+const Await = `-- name: Await :one
+select jobq.await($1::bigint, $2::bigint[], $3::bigint[],
+    $4::interval)::boolean as known
 `
 
-// TakenSend tells the other workers that one has claimed after a notification of new jobs and left
-// none (worker/internal/waking).
-func (q *Queries) TakenSend(ctx context.Context, outcome string) error {
-	_, err := q.db.Exec(ctx, TakenSend, outcome)
-	return err
+type AwaitParams struct {
+	Waiter int64
+	Jobs   []int64
+	Done   []int64
+	Lease  pgtype.Interval
 }
 
-const TransactionMark = `-- name: TransactionMark :exec
-select pg_current_xact_id()
-`
-
-// TransactionMark is a transaction of its own, which takes an id and ends. A snapshot lists only
-// transactions that are older than the youngest one that has ended: after this, it lists all open
-// ones that had an id before.
-func (q *Queries) TransactionMark(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, TransactionMark)
-	return err
+// Await says for which jobs a process waits (jobs), and for which no longer (done).
+// It returns whether the process was known; see the function. Needs waiter_pkey,
+// awaited_pkey and awaited_waiter_idx only.
+func (q *Queries) Await(ctx context.Context, arg AwaitParams) (bool, error) {
+	row := q.db.QueryRow(ctx, Await,
+		arg.Waiter,
+		arg.Jobs,
+		arg.Done,
+		arg.Lease,
+	)
+	var known bool
+	err := row.Scan(&known)
+	return known, err
 }
 
-const TransactionsOpen = `-- name: TransactionsOpen :many
-select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x
+const AwaitEnd = `-- name: AwaitEnd :one
+select jobq.await_end($1::bigint)::boolean as is_done
 `
 
-// TransactionsOpen returns the transactions that have changed something and have not ended. It does
-// not see those that are younger than all that have ended.
-func (q *Queries) TransactionsOpen(ctx context.Context) ([]string, error) {
-	rows, err := q.db.Query(ctx, TransactionsOpen)
+// AwaitEnd says that a process waits no more, and whether that is all done.
+func (q *Queries) AwaitEnd(ctx context.Context, waiter int64) (bool, error) {
+	row := q.db.QueryRow(ctx, AwaitEnd, waiter)
+	var is_done bool
+	err := row.Scan(&is_done)
+	return is_done, err
+}
+
+const EndRead = `-- name: EndRead :many
+select f.id::bigint as id,
+    coalesce(e.state, case when f.id <= coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0) then 'gone'
+        else 'unknown' end)::text as state,
+    coalesce(e.kind, '')::text as kind, e.result::jsonb as result, coalesce(e.error, '')::text as error,
+        e.ended_at::timestamptz as ended_at
+  from unnest($1::bigint[]) as f(id)
+  left join lateral (
+    select coalesce(x.state::text, 'completed') as state, x.kind, x.result, case
+        when x.state <> 'completed' then x.last_error end as error, o.ended_at
+      from jobq.run x
+      cross join lateral rows from (jobq.run_end(x.lease_id, x.slot, x.finished_at)) as o(claimed_at, owner, ended_at)
+      where x.id = f.id and o.ended_at is not null
+      limit 1
+  ) e on true
+  where e.state is not null
+    or ((select true from jobq.pending p where p.id = f.id limit 1) is null and (select true from jobq.run r
+        where r.id = f.id limit 1) is null)
+  limit $2::integer
+`
+
+type EndReadRow struct {
+	ID      int64
+	State   string
+	Kind    string
+	Result  json.RawMessage
+	Error   string
+	EndedAt pgtype.Timestamptz
+}
+
+// EndRead says how jobs have ended, up to so many: of those that still wait or run
+// there is no row. A job that is not there has the state gone if its id was given out
+// once, else unknown. It reads all of a job at one moment: a job that moves is never
+// taken for one that is gone. Needs run_id_idx, pending_pkey, lease_pkey and
+// past_lease_pkey only.
+func (q *Queries) EndRead(ctx context.Context, ids []int64, rowCount int32) ([]EndReadRow, error) {
+	rows, err := q.db.Query(ctx, EndRead, ids, rowCount)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []string
+	var items []EndReadRow
 	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
+		var i EndReadRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.State,
+			&i.Kind,
+			&i.Result,
+			&i.Error,
+			&i.EndedAt,
+		); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -58,40 +113,15 @@ func (q *Queries) TransactionsOpen(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const TransactionsStillOpen = `-- name: TransactionsStillOpen :many
-select x::text as id from unnest($1::text[]) x where pg_xact_status(x::xid8) = 'in progress'
+const WaitersForget = `-- name: WaitersForget :one
+select jobq.waiters_forget()::boolean as is_done
 `
 
-// TransactionsStillOpen returns those of the given transactions that have not ended.
-func (q *Queries) TransactionsStillOpen(ctx context.Context, ids []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, TransactionsStillOpen, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const WaitAnnounce = `-- name: WaitAnnounce :one
-select jobq.wait_announce($1::text, $2::bigint)::boolean as news
-`
-
-// WaitAnnounce announces, for so many seconds from now, that a worker waits for jobs of a queue: inserts
-// then notify. It returns whether none waited before (wait_announce).
-func (q *Queries) WaitAnnounce(ctx context.Context, queue string, seconds int64) (bool, error) {
-	row := q.db.QueryRow(ctx, WaitAnnounce, queue, seconds)
-	var news bool
-	err := row.Scan(&news)
-	return news, err
+// WaitersForget deletes what waiters have left that have died, up to 2,000 jobs, and
+// returns whether that was all. Needs waiter_pkey and awaited_waiter_idx only.
+func (q *Queries) WaitersForget(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, WaitersForget)
+	var is_done bool
+	err := row.Scan(&is_done)
+	return is_done, err
 }

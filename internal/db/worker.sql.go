@@ -64,11 +64,9 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) (
 }
 
 const RunKey = `-- name: RunKey :one
-
 select jobq.run_key()::bytea as key
 `
 
-// always true: without it, checked would not run
 // RunKey is the key of the codes in run tokens.
 func (q *Queries) RunKey(ctx context.Context) ([]byte, error) {
 	row := q.db.QueryRow(ctx, RunKey)
@@ -80,19 +78,23 @@ func (q *Queries) RunKey(ctx context.Context) ([]byte, error) {
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, keys, programs)
-    values ($3, $5, $6, $7, $8, $9, $10, $11,
-      $12, $13, $14, $15, $2::text[],
-      $16, coalesce($17::text[], '{}'), $18)
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version,
+          queues, kinds, kind_slots, keys, programs)
+    values ($3, $8, $9, $10, $11,
+      $12, $13, $14, $15, $16,
+      $17, $18, $2::text[], $19,
+      coalesce($20::text[], '{}'), $21)
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
+    returning w.id
 ), checked as materialized (
   select jobq.generation_check() as advanced
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
-    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
+    (extract(epoch from coalesce(q.extend_every,
+        coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
     (q.key_limit is not null or q.key_rate_jobs is not null or exists (select from jobq.lane x where x.queue = n.name)
@@ -102,33 +104,46 @@ select n.name::text as queue,
         and w.queues -> n.name is not null and w.kinds && $2::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x
       where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
-    exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested,
+    exists (select from jobq.worker w
+        where w.id = $3 and w.drain_requested_at is not null) as drain_requested,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
-    coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, $2::text[]) s), -1)::bigint as suspect_ms
-  from unnest($4::text[]) as n(name)
+    coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, $2::text[]) s),
+        -1)::bigint as suspect_ms,
+    (case when n.name = any($4::text[])
+      then (select true from jobq.pending p where p.queue = n.name and p.partition_key = '' and p.position is not null
+        order by p.priority, p.position limit 1) is null
+      else false end)::boolean as is_empty,
+    coalesce(case when n.name = any($5::text[])
+      then jobq.wait_announce(n.name, $6::bigint) end, false)::boolean as announced
+  from unnest($7::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
-  where (select c.advanced is not null from checked c)
+  -- Always true: without it, checked would not run, and an announcement would come before the worker's row is written.
+  -- Its turn would then be held while somebody has that row.
+  where (select b.id from beat b) is not null and (select c.advanced is not null from checked c)
 `
 
 type WorkerBeatParams struct {
-	Silence        pgtype.Interval
-	Kinds          []string
-	ID             string
-	QueueNames     []string
-	Pid            int32
-	ProcessStart   pgtype.Int8
-	ConnectionsMax pgtype.Int4
-	Draining       bool
-	Present        bool
-	HasRoom        bool
-	Hostname       string
-	BootID         *string
-	PidNamespace   *string
-	Version        string
-	Queues         json.RawMessage
-	KindSlots      json.RawMessage
-	Keys           []string
-	Programs       json.RawMessage
+	Silence          pgtype.Interval
+	Kinds            []string
+	ID               string
+	Looked           []string
+	Announced        []string
+	AnnouncedSeconds int64
+	QueueNames       []string
+	Pid              int32
+	ProcessStart     pgtype.Int8
+	ConnectionsMax   pgtype.Int4
+	Draining         bool
+	Present          bool
+	HasRoom          bool
+	Hostname         string
+	BootID           *string
+	PidNamespace     *string
+	Version          string
+	Queues           json.RawMessage
+	KindSlots        json.RawMessage
+	Keys             []string
+	Programs         json.RawMessage
 }
 
 type WorkerBeatRow struct {
@@ -143,20 +158,28 @@ type WorkerBeatRow struct {
 	DrainRequested bool
 	CompatibleFrom int32
 	SuspectMs      int64
+	IsEmpty        bool
+	Announced      bool
 }
 
-// WorkerBeat registers the worker, or says that it lives. No lease depends on this
-// row: it is for people, and the janitor deletes it. WorkerBeat returns a row for each
-// queue: its settings, defaults included, and how many workers had room for the same
-// jobs. In each row are also for how long somebody still watches, and so wants digests
-// (watched_ms); whether an operator wants the worker to drain; and the lowest version
-// that works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a
-// suspect of the queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
+// WorkerBeat registers the worker, or says that it lives. No lease depends on this row: it is for people, and the
+// janitor deletes it. WorkerBeat returns a row for each queue: its settings, defaults included, and how many workers
+// had room for the same jobs. In each row are also for how long somebody still watches, and so wants digests
+// (watched_ms); whether an operator wants the worker to drain; and the lowest version that works with the tables
+// (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the queue is due, -1 if
+// there is none. It looks whether the server was promoted or restored: see generation_check.
+//
+// An idle worker asks no more than this. is_empty says, of the queues at which it is to look, that no job without a
+// partition key waits there: such a queue needs no poll. And it renews the announcements that the worker waits
+// (wait_announce): announced is what that has returned. Needs pending_claim_idx.
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
 		arg.Silence,
 		arg.Kinds,
 		arg.ID,
+		arg.Looked,
+		arg.Announced,
+		arg.AnnouncedSeconds,
 		arg.QueueNames,
 		arg.Pid,
 		arg.ProcessStart,
@@ -192,6 +215,8 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 			&i.DrainRequested,
 			&i.CompatibleFrom,
 			&i.SuspectMs,
+			&i.IsEmpty,
+			&i.Announced,
 		); err != nil {
 			return nil, err
 		}
@@ -269,7 +294,8 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w
   left join (
-    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.owner
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
+        group by l.owner
   ) h on h.owner = w.id
   order by w.id
 `
@@ -326,7 +352,8 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 
 const WorkerPrune = `-- name: WorkerPrune :execrows
 delete from jobq.worker w
-  where (w.heartbeat_at < clock_timestamp() - $1::interval or w.heartbeat_at > clock_timestamp() + $1::interval)
+  where (w.heartbeat_at < clock_timestamp() - $1::interval
+      or w.heartbeat_at > clock_timestamp() + $1::interval)
     and not exists (select from jobq.lease l where l.owner = w.id)
 `
 

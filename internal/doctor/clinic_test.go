@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -47,9 +46,7 @@ func newClinic(t *testing.T) *clinic {
 	conn, err := pgx.Connect(ctx, server.URL("healthy"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(ctx)) }()
-	roles, err := os.ReadFile("../../sql/roles.sql")
-	require.NoError(t, err)
-	_, err = conn.Exec(ctx, string(roles)+"; revoke create on schema public from public") // as since PostgreSQL 15
+	_, err = conn.Exec(ctx, pgtest.Roles(t)+"; revoke create on schema public from public") // as since PostgreSQL 15
 	require.NoError(t, err)
 	_, err = conn.Exec(ctx, `select jobq.partition_add(p, (clock_timestamp() at time zone 'UTC')::date + d)
 		from unnest(array['run', 'past_lease', 'attempt']) p, generate_series(0, 3) d`)

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // JobColumns are the columns of a list of jobs as comma-separated values, whatever
@@ -59,18 +58,6 @@ func JSONLines(rows []json.RawMessage) []byte {
 		content.WriteByte('\n')
 	}
 	return content.Bytes()
-}
-
-// CSVLine is a list as a command line flag takes it that may be repeated.
-func CSVLine(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	var line strings.Builder
-	writer := csv.NewWriter(&line)
-	_ = writer.Write(values) // a Builder has no errors
-	writer.Flush()
-	return strings.TrimSuffix(line.String(), "\n")
 }
 
 // fieldsOf are the fields of an object, in their order.

@@ -19,5 +19,9 @@ func Rescues() bool { return true }
 // was killed. It does.
 func Adopts() bool { return true }
 
+// LooksAfterBell says whether a worker looks, after a notification, for inserts
+// that have left it to another one. It does.
+func LooksAfterBell() bool { return true }
+
 // SQL returns the query as it is.
 func SQL(query string) string { return query }

@@ -5,6 +5,7 @@ package mutant
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -69,6 +70,8 @@ const (
 	eventUnlocked = "event-without-turns"
 	// A worker leaves what a program has left whose supervisor was killed.
 	orphansLeft = "orphans-not-adopted"
+	// A worker does not look for inserts that have left the notification to another one.
+	bellTrusted = "bell-trusted"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -143,6 +146,7 @@ var changes = map[string][]change{
 	turnsAdvisory:        nil,
 	sweepForgotten:       nil,
 	orphansLeft:          nil,
+	bellTrusted:          nil,
 	suspectBeside: {
 		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
 		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
@@ -153,7 +157,7 @@ var changes = map[string][]change{
 	retryPassed:       nil,
 	rescueNeedsLock:   nil,
 	promoteUnbounded:  {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
-	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
+	uncountedRelease:  {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "jobq.next_state(f.outcome, h.attempts,", "jobq.next_state(f.outcome, -1,"}},
 	identityForgotten: nil,
 	idsRepeat:         nil,
 	leasesByClock:     nil,
@@ -201,6 +205,9 @@ func Rescues() bool { return active() != rescueNeedsLock }
 // Adopts says whether a worker ends what is left of a program whose supervisor was killed.
 func Adopts() bool { return active() != orphansLeft }
 
+// LooksAfterBell says whether a worker looks, after a notification, for inserts that have left it to another one.
+func LooksAfterBell() bool { return active() != bellTrusted }
+
 // SQL returns the query as the active mutant has it. A change that finds
 // nothing to change is a mistake of this file, and ends the program.
 func SQL(query string) string {
@@ -213,10 +220,20 @@ func SQL(query string) string {
 		if !strings.HasPrefix(query, "-- name: "+c.query) {
 			continue
 		}
-		if !strings.Contains(query, c.from) {
+		changed := wrapped(c.from).ReplaceAllLiteralString(query, c.to)
+		if changed == query {
 			panic(fmt.Sprintf("mutant %s finds no %q in %s", name, c.from, query))
 		}
-		query = strings.ReplaceAll(query, c.from, c.to)
+		query = changed
 	}
 	return query
+}
+
+// wrapped finds the text wherever its lines end.
+func wrapped(text string) *regexp.Regexp {
+	words := strings.Fields(text)
+	for i, word := range words {
+		words[i] = regexp.QuoteMeta(word)
+	}
+	return regexp.MustCompile(strings.Join(words, `\s+`))
 }

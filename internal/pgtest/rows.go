@@ -143,9 +143,9 @@ func MakeRunning(ctx context.Context, database Database, id int64) error {
 		    returning id
 		)
 		insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, args, unique_key)
+		    max_attempts, crashes, args_apart, queue, kind, args, unique_key, metadata)
 		  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.priority, t.attempts,
-		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key from taken t, l`, id))
+		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.metadata from taken t, l`, id))
 }
 
 // ExpireLeases lets the leases of these running jobs be over, or those of all.

@@ -106,7 +106,8 @@ func (r Reply) Ends() bool {
 }
 
 func decodeLine(line []byte, target any) error {
-	if len(line) == 0 || line[0] != '{' { // null would be read as an object that says nothing
+	line = bytes.TrimPrefix(line, []byte("\ufeff")) // .NET begins what it writes with a byte order mark
+	if len(line) == 0 || line[0] != '{' {           // null would be read as an object that says nothing
 		return fmt.Errorf("%s: not a JSON object", quoted(line))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
@@ -144,7 +145,7 @@ func durationIn(line []byte, member string, text *string) (*time.Duration, error
 	}
 	duration, err := when.ParseDuration(*text)
 	if err != nil {
-		return nil, fmt.Errorf(`%s: %s must be a duration such as "10m"`, quoted(line), member)
+		return nil, fmt.Errorf(`%s: %s must be a duration such as "10m": %w`, quoted(line), member, err)
 	}
 	return &duration, nil
 }

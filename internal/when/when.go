@@ -50,10 +50,10 @@ func Parse(text string, now time.Time) (at time.Time, local bool, err error) {
 		return at, true, fmt.Errorf("a time is missing: write %s", Forms)
 	case len(words) == 1 && words[0] == "now":
 		at = now
-	case len(words) == 2 && words[0] == "in":
-		at, err = after(now, words[1])
-	case len(words) == 1 && startsDuration(words[0]):
-		at, err = after(now, words[0])
+	case len(words) > 1 && words[0] == "in":
+		at, err = after(now, strings.Join(words[1:], " "))
+	case startsDuration(words[0]):
+		at, err = after(now, strings.Join(words, " "))
 	default:
 		at, err = onDay(words, now)
 	}
@@ -70,8 +70,8 @@ func startsDuration(word string) bool {
 	return word[0] >= '0' && word[0] <= '9' && !strings.ContainsAny(word, "-:/") && strings.Count(word, ".") < 2
 }
 
-func after(now time.Time, word string) (time.Time, error) {
-	duration, err := ParseDuration(word)
+func after(now time.Time, text string) (time.Time, error) {
+	duration, err := ParseDuration(text)
 	return now.Add(duration), err
 }
 

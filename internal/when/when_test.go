@@ -29,6 +29,9 @@ func TestParse(t *testing.T) {
 		"2h":                            "2026-11-22T21:02:03+01:00",
 		"in 2h":                         "2026-11-22T21:02:03+01:00",
 		" In  1d12h ":                   "2026-11-24T07:02:03+01:00",
+		"2 h":                           "2026-11-22T21:02:03+01:00",
+		"in 2 hours 30 minutes":         "2026-11-22T21:32:03+01:00",
+		"30 seconds":                    "2026-11-22T19:02:33+01:00",
 		"0s":                            "2026-11-22T19:02:03+01:00",
 		"today":                         "2026-11-22T00:00:00+01:00",
 		"today 17:00":                   "2026-11-22T17:00:00+01:00",
@@ -71,12 +74,12 @@ func TestRefused(t *testing.T) {
 		"31.12.2026":             "no such day: dates are year-month-day",
 		"12/31/2026":             "no such day: dates are year-month-day",
 		"in":                     "not a time: write 2h",
-		"in two hours":           "not a time: write 2h",
+		"in two hours":           "a duration is a number with a unit",
+		"in 1 month":             "a month or a year has no fixed length: write days, such as 30d",
 		"in 2":                   "2 has no unit: write 2s, 2m, 2h or 2d",
 		"2":                      "2 has no unit: write 2s, 2m, 2h or 2d",
 		"in -2h":                 "a duration is",
 		"-2h":                    "not a time",
-		"2 h":                    "not a time",
 		"2026-03-29 02:30":       "the clocks of CET (UTC+01:00) skip 02:30 on that day",
 		"in 107000d":             "at most 292 years",
 		"9999-12-31T23:59-14:00": "the year must be 1 to 9999",
@@ -141,21 +144,31 @@ func TestDescribe(t *testing.T) {
 	require.Equal(t, "2026-11-22 18:02:00 CET (UTC+01:00), 1h ago", when.Describe(now.Add(-time.Hour), now))
 }
 
-// A duration is what Go reads, and days and weeks before it; how one is written
-// reads the same.
+// A duration is what Go reads, with days and weeks before it, or what SQL writes in words; how
+// one is written reads the same.
 func TestDuration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"0": 0, "0s": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute, "30d": 720 * time.Hour,
 		"2w": 336 * time.Hour, "1w1d1h": 193 * time.Hour, "1d12h": 36 * time.Hour, "1ms": time.Millisecond, "106751d": 106751 * 24 * time.Hour,
+		"30 seconds": 30 * time.Second, "1 second": time.Second, "1 hour 30 minutes": 90 * time.Minute, "2 days": 48 * time.Hour, "1 week 1 day": 192 * time.Hour,
+		"1.5 hours": 90 * time.Minute, "5 min": 5 * time.Minute, "10 secs": 10 * time.Second, "20 milliseconds": 20 * time.Millisecond, "1 Hour": time.Hour,
+		"2hrs": 2 * time.Hour, "30  s": 30 * time.Second, "1 d 12 h": 36 * time.Hour,
 	} {
 		duration, err := when.ParseDuration(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, duration, text)
 	}
-	for _, text := range []string{"", "5", "h", "1x", "-1h", "+1h", "1h-2m", "1h1d", "1d1d", "1.5d", " 1h", "106752d", "15251w", "106751d24h", "2562048h"} {
+	for _, text := range []string{
+		"", "5", "h", "1x", "-1h", "+1h", "1h-2m", "1h1d", "1d1d", "1.5d", " 1h", "106752d", "15251w", "106751d24h", "2562048h",
+		"30 ", "seconds", "30 secondss", "-30 seconds", "1 hour 30", "30 M", "2 hours 1 day", "1 hour, 2 minutes", "1\nhour",
+	} {
 		_, err := when.ParseDuration(text)
 		require.Error(t, err, text)
+	}
+	for _, text := range []string{"1 month", "2 months", "1 mon", "1 year", "3 yrs", "1 year 2 days", "1y"} {
+		_, err := when.ParseDuration(text)
+		require.EqualError(t, err, "a month or a year has no fixed length: write days, such as 30d", text)
 	}
 	for duration, want := range map[time.Duration]string{
 		0: "0s", time.Hour: "1h", 90 * time.Minute: "1h30m", 20 * time.Minute: "20m", 10 * time.Second: "10s", 720 * time.Hour: "30d",
@@ -194,6 +207,7 @@ func FuzzParse(f *testing.F) {
 // Whatever comes in, a duration is not negative, and is written as it is read.
 func FuzzParseDuration(f *testing.F) {
 	f.Add("1w2d3h4m5.5s")
+	f.Add("1 day 30 seconds")
 	f.Fuzz(func(t *testing.T, text string) {
 		duration, err := when.ParseDuration(text)
 		if err != nil {

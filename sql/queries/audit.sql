@@ -5,7 +5,8 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem
   from jobq.act(sqlc.arg(actor), sqlc.arg(action), sqlc.arg(ids)::bigint[],
-    (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
+    (select array_agg(nullif(x.text, '') order by x.place)
+        from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
     sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
 
 -- JobClone adds a copy of another job. No row if there is no such job.
@@ -25,7 +26,8 @@ select d.audit::bigint as audit
 -- jobs has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the jobs in id
 -- order.
 -- name: AuditUndo :many
-select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id,
+    coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
@@ -38,19 +40,22 @@ select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
 
 -- KindAct pauses or resumes a kind and records it: 0 when there was nothing to do.
 -- name: KindAct :one
-select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(kind)::text, sqlc.narg(note)::text), 0)::bigint as audit;
+select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(kind)::text,
+    sqlc.narg(note)::text), 0)::bigint as audit;
 
 -- KeyAct pauses or resumes a partition key of a queue and records it. Its audit is 0 when there was
 -- nothing to do. Needs paused_key_pkey and pending_claim_idx.
 -- name: KeyAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
-  from jobq.act_key(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.narg(note)::text) a;
+  from jobq.act_key(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text,
+      sqlc.narg(note)::text) a;
 
 -- KeyWeightAct gives a partition key of a queue a weight and records it. Its audit is 0 when there was
 -- nothing to do. Needs key_weight_pkey and pending_claim_idx.
 -- name: KeyWeightAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.has_jobs::boolean as has_jobs
-  from jobq.act_key_weight(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.arg(weight)::integer, null) a;
+  from jobq.act_key_weight(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(key)::text, sqlc.arg(weight)::integer,
+      null) a;
 
 -- QueueKnown says whether a queue of that name is known (queue_known). Needs pending_claim_idx,
 -- pending_due_idx, pending_held_idx, lease_queue_idx, stat_queue_idx and run_unsuccessful_idx.
@@ -60,32 +65,38 @@ select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 -- SettingSet changes the settings of the schema that are not null and records
 -- it: 0 when there was nothing to do. An interval is stored in days, as people write it.
 -- name: SettingSet :one
-select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval), sqlc.narg(quarantine_crashes)::integer,
-  keep_until_exported => sqlc.narg(keep_until_exported)::boolean, exported_before => sqlc.narg(exported_before)::date,
+select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval),
+  sqlc.narg(quarantine_crashes)::integer, keep_until_exported => sqlc.narg(keep_until_exported)::boolean,
+  exported_before => sqlc.narg(exported_before)::date,
   failed_retention => justify_hours(sqlc.narg(failed_retention)::interval)), 0)::bigint as audit;
 
 -- QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
 -- name: QueueSet :one
-select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(change)::jsonb), 0)::bigint as audit;
+select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(change)::jsonb),
+    0)::bigint as audit;
 
 -- SettingGet is the settings of the schema.
 -- name: SettingGet :one
-select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes,
-    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000, 0)::bigint as failed_retention_ms
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms,
+    s.quarantine_crashes::integer as quarantine_crashes,
+    s.keep_until_exported, s.exported_before, coalesce(extract(epoch from s.failed_retention) * 1000,
+        0)::bigint as failed_retention_ms
   from jobq.setting s;
 
 -- AuditBegin records an action by filter before its first batch, with bounds for its jobs: jobs that
 -- come later have higher ids, or end later. The bounds are those of a snapshot, if one is given,
 -- otherwise of now.
 -- name: AuditBegin :one
-select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb,
-    sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint, sqlc.narg(done_max)::integer)::bigint as id;
+select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text,
+    sqlc.narg(change)::jsonb, sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint,
+        sqlc.narg(done_max)::integer)::bigint as id;
 
 -- AuditSnapshot returns the bounds of an action by filter that begins now. If the role may not read
 -- the sequence, id_max is the highest possible id, so a count with it is of all jobs. AuditBegin
 -- then lowers the bound.
 -- name: AuditSnapshot :one
-select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass),
+    9223372036854775807)::bigint as id_max;
 
 -- AuditHold keeps others from working on an action by filter for the time of the lease, which each
 -- call renews, or until AuditLetGo. Zero rows if somebody else works on it. An advisory lock would not
@@ -121,9 +132,10 @@ update jobq.audit a set ended_at = clock_timestamp() where a.id = sqlc.arg(id);
 -- AuditGet is one action, with the ids of its first 20 jobs. Args of more than 1,000 bytes are "..." in
 -- its change. Needs audit_pkey and audit_job_pkey.
 -- name: AuditGet :one
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
-    a.target, a.note, a.ended_at,
-    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor,
+    a.action, a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}'
+        else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id = sqlc.arg(id);
@@ -131,9 +143,10 @@ select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.
 -- AuditList is a page of actions as AuditGet has them, newest first.
 -- Needs audit_pkey and audit_job_pkey.
 -- name: AuditList :many
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
-    a.target, a.note, a.ended_at,
-    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor,
+    a.action, a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}'
+        else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id < sqlc.arg(before)
@@ -154,7 +167,8 @@ with entry as materialized (
 select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
   from entry e
   cross join lateral (
-    select x.id, x.at, x.actor, x.action from jobq.audit x where x.id = e.audit_id limit 1 -- the limit keeps it a lookup
+    -- the limit keeps it a lookup
+    select x.id, x.at, x.actor, x.action from jobq.audit x where x.id = e.audit_id limit 1
   ) a
   order by a.id;
 
@@ -162,5 +176,6 @@ select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
 -- fewer if nothing is left. It goes on after the given action and job, which the call before has
 -- returned. Needs audit_at_idx and audit_job_pkey.
 -- name: AuditPrune :one
-select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit,
+    coalesce(p.last_job, 0)::bigint as last_job
   from jobq.audit_prune(sqlc.arg(after_audit)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;

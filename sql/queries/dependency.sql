@@ -8,18 +8,22 @@ select s.looked::integer as looked, s.more::boolean as more, s.last_at::timestam
 -- DependencyPrune forgets old dependencies, from the given place on: see dependency_prune.
 -- Needs dependency_kept_idx, run_id_idx and pending_pkey.
 -- name: DependencyPrune :one
-select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_child::bigint as last_child, p.last_parent::bigint as last_parent
-  from jobq.dependency_prune(sqlc.arg(after_lease)::bigint, sqlc.arg(after_child)::bigint, sqlc.arg(after_parent)::bigint, sqlc.arg(row_count)::integer) p;
+select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_child::bigint as last_child,
+    p.last_parent::bigint as last_parent
+  from jobq.dependency_prune(sqlc.arg(after_lease)::bigint, sqlc.arg(after_child)::bigint,
+      sqlc.arg(after_parent)::bigint, sqlc.arg(row_count)::integer) p;
 
 -- ParentList is for which jobs a job waits or has waited, in the order of their ids, the
 -- first of them after the given one. Needs dependency_pkey, run_id_idx and pending_pkey.
 -- name: ParentList :many
-select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
+select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state,
+    p.result::jsonb as result
   from jobq.parents(sqlc.arg(id)::bigint, sqlc.arg(after)::bigint, sqlc.arg(count)::integer) p;
 
 -- GraphList is the jobs with which a job belongs together, in the order of their ids: see
 -- graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.
 -- name: GraphList :many
-select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue, coalesce(g.state::text, '')::text as state,
+select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue,
+    coalesce(g.state::text, '')::text as state,
     g.after::bigint[] as after
   from jobq.graph(sqlc.arg(id)::bigint) g;

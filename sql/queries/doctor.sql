@@ -17,22 +17,27 @@ with recursive ready as (
 ), name as materialized (
   select w.name from ready w where w.name is not null limit 1000
 ), bound as materialized (
-  select least(sqlc.arg(job_count)::bigint, greatest(6, 10 * sqlc.arg(job_count)::bigint / greatest(count(*), 1))) as jobs_max from name n
+  select least(sqlc.arg(job_count)::bigint,
+      greatest(6, 10 * sqlc.arg(job_count)::bigint / greatest(count(*), 1))) as jobs_max from name n
 ), line as materialized (
-  select n.name as queue, h.key::text as key, h.priority::smallint as priority, h.position::bigint as position, greatest(2, b.jobs_max / count(*) over (partition by n.name)) as jobs_max,
+  select n.name as queue, h.key::text as key, h.priority::smallint as priority, h.position::bigint as position,
+      greatest(2, b.jobs_max / count(*) over (partition by n.name)) as jobs_max,
       count(*) over (partition by n.name) >= b.jobs_max / 2 as more
     from name n
     cross join bound b
     cross join lateral jobq.line_heads(n.name, (b.jobs_max / 2)::integer) h
 ), waiting as materialized (
-  select j.queue, j.kind, count(*) as jobs, min(j.since) as since, (array_agg(j.id order by j.since, j.id))[1] as id, bool_or(j.more) as more
+  select j.queue, j.kind, count(*) as jobs, min(j.since) as since, (array_agg(j.id order by j.since, j.id))[1] as id,
+      bool_or(j.more) as more
     from (
-      select l.queue, x.id, x.kind, x.since, l.more or count(*) over (partition by l.queue, l.key, l.priority) = l.jobs_max as more
+      select l.queue, x.id, x.kind, x.since, l.more
+          or count(*) over (partition by l.queue, l.key, l.priority) = l.jobs_max as more
         from line l
         cross join lateral (
           select p.id, p.kind, greatest(p.run_at, p.created_at) as since
             from jobq.pending p
-            where p.queue = l.queue and p.partition_key = l.key and p.priority = l.priority and p.position >= l.position and p.position is not null
+            where p.queue = l.queue and p.partition_key = l.key and p.priority = l.priority and p.position >= l.position
+              and p.position is not null
             order by p.partition_key, p.priority, p.position
             limit l.jobs_max
         ) x
@@ -40,13 +45,17 @@ with recursive ready as (
     group by j.queue, j.kind
 ), live as materialized (
   select w.queues, w.kinds from jobq.worker w
-    where not w.draining and w.drain_requested_at is null and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+    where not w.draining and w.drain_requested_at is null
+      and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
 )
-select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.id::bigint as first_id, x.more::boolean as more,
+select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.id::bigint as first_id,
+    x.more::boolean as more,
     greatest(extract(epoch from clock_timestamp() - x.since), 0)::float8 as waited_seconds,
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
-    (select count(*) from live l where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
-    (q.paused_at is not null or exists (select from jobq.kind k where k.name = x.kind and k.paused_at is not null))::boolean as paused
+    (select count(*) from live l
+        where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
+    (q.paused_at is not null or exists (select from jobq.kind k
+        where k.name = x.kind and k.paused_at is not null))::boolean as paused
   from waiting x
   left join jobq.queue q on q.name = x.queue
   order by x.queue, x.kind;
@@ -64,9 +73,11 @@ select coalesce((
         left join jobq.queue q on q.name = l.queue
         where l.lost_at is null and isfinite(l.expires_at)), 0)::float8 as lease_seconds,
     coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
-      where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+      where p.position is null and p.waits is null
+        and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
       order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
-    coalesce((select extract(epoch from clock_timestamp() - k.look_at) from jobq.dependency_look k order by k.look_at, k.id limit 1), 0)::float8 as look_seconds,
+    coalesce((select extract(epoch from clock_timestamp() - k.look_at) from jobq.dependency_look k
+        order by k.look_at, k.id limit 1), 0)::float8 as look_seconds,
     coalesce((select extract(epoch from clock_timestamp() - min(d.minute))
       from (select x.minute from jobq.stat_delta x limit sqlc.arg(row_count)::integer) d), 0)::float8 as stat_seconds;
 
@@ -86,7 +97,8 @@ select (count(*) filter (where not f.of_lease))::bigint as errors,
     array(
       select f.message from failed f
         where f.of_lease
-          and exists (select from jobq.lease l where l.id = substring(f.message from 'lease (-?[0-9]{1,18}) cannot be reaped: ')::bigint)
+          and exists (select from jobq.lease l
+              where l.id = substring(f.message from 'lease (-?[0-9]{1,18}) cannot be reaped: ')::bigint)
         group by f.message order by max(f.id) desc limit 10)::text[] as unreapable
   from failed f;
 
@@ -104,7 +116,8 @@ select d.name::text as name
 -- and every kind in quarantine, which no person has paused. Of the keys it returns those that have
 -- been paused for longest. Needs paused_key_paused_at_idx.
 -- name: DoctorPaused :many
-select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text as queue, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
+select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text as queue,
+    extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
     coalesce(p.paused_by, '')::text as paused_by
   from (
     select 'queue' as what, q.name, null as queue, q.paused_at, q.paused_by from jobq.queue q
@@ -134,9 +147,11 @@ select w.version, count(*)::bigint as workers
 select count(*)::bigint as workers,
     coalesce((select extract(epoch from clock_timestamp() - j.seen_at) from jobq.janitor_seen j), -1)::float8 as seconds
   from jobq.worker w
-  where w.heartbeat_at > clock_timestamp() - sqlc.arg(span)::interval and w.started_at < clock_timestamp() - sqlc.arg(span)::interval
+  where w.heartbeat_at > clock_timestamp() - sqlc.arg(span)::interval
+    and w.started_at < clock_timestamp() - sqlc.arg(span)::interval
     and not exists (select from jobq.janitor_seen j
-      where j.seen_at between clock_timestamp() - sqlc.arg(span)::interval and clock_timestamp() + sqlc.arg(span)::interval);
+      where j.seen_at between clock_timestamp() - sqlc.arg(span)::interval and clock_timestamp()
+          + sqlc.arg(span)::interval);
 
 -- DoctorConnections counts the live workers that have told how many connections they may open, and
 -- sums up these connections.

@@ -4,9 +4,9 @@
 -- name: JobEnqueue :one
 select jobq.enqueue(
     sqlc.arg(kind)::text, sqlc.arg(args)::jsonb, nullif(sqlc.arg(queue)::text, ''), sqlc.arg(priority)::integer,
-    coalesce(sqlc.narg(run_at)::timestamptz, now() + sqlc.narg(delay)::interval), nullif(sqlc.arg(max_attempts)::integer, 0),
-    null, sqlc.narg(timeout)::interval, sqlc.narg(backoff_base)::interval, sqlc.narg(backoff_max)::interval,
-    sqlc.narg(tags)::text[], sqlc.narg(metadata)::jsonb,
+    coalesce(sqlc.narg(run_at)::timestamptz, now() + sqlc.narg(delay)::interval),
+    nullif(sqlc.arg(max_attempts)::integer, 0), null, sqlc.narg(timeout)::interval, sqlc.narg(backoff_base)::interval,
+    sqlc.narg(backoff_max)::interval, sqlc.narg(tags)::text[], sqlc.narg(metadata)::jsonb,
     partition_key => nullif(sqlc.arg(partition_key)::text, ''))::bigint as id;
 
 -- JobEnqueueMany adds jobs given as columns, in one statement and one round
@@ -22,5 +22,6 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolea
     array_replace(sqlc.arg(max_attempts)::integer[], 0, null), array_replace(sqlc.arg(unique_keys)::text[], '', null),
     sqlc.arg(timeouts)::interval[], sqlc.arg(backoff_bases)::interval[],
     sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[],
-    sqlc.arg(after_jobs)::integer[], sqlc.arg(after_parents)::bigint[], array_replace(sqlc.arg(after_failures)::text[], '', null),
+    sqlc.arg(after_jobs)::integer[], sqlc.arg(after_parents)::bigint[], array_replace(sqlc.arg(after_failures)::text[],
+        '', null),
     array_replace(sqlc.arg(partition_keys)::text[], '', null), sqlc.arg(uniques)::jsonb[]) e;

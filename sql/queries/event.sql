@@ -1,5 +1,6 @@
 -- name: EventAdd :exec
-insert into jobq.event (type, source, message) values (sqlc.arg(type), sqlc.arg(source), left(sqlc.arg(message)::text, 1000));
+insert into jobq.event (type, source, message)
+    values (sqlc.arg(type), sqlc.arg(source), left(sqlc.arg(message)::text, 1000));
 
 -- EventList is a page of events, newest first, below the id of the page before.
 -- name: EventList :many

@@ -1,9 +1,10 @@
 -- name: JobGet :one
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
-    j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
-    j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags,
-    jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args, jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
+    j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at,
+    j.progressed_at, j.progress_percent, j.progress_stage, j.progress_message,
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error,
+    j.clear_reason, j.tags, jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args,
+    jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
     jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key
   from jobq.job j
   where j.id = sqlc.arg(id);

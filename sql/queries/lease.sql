@@ -1,7 +1,7 @@
--- LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none,
--- unless it ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it only asks. It returns a row for each lease that is still the
--- caller's: ok, or busy if another transaction has locked it, so that it was not extended. A lease
--- without a row is lost.
+-- LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none, unless it
+-- ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it
+-- only asks. It returns a row for each lease that is still the caller's: ok, or busy if another transaction has locked
+-- it, so that it was not extended. A lease without a row is lost.
 --
 -- It never waits for a row, so one locked lease cannot cost the worker its other leases, and there is
 -- no deadlock. It does not read the history, so a lock on the history cannot delay it: LeaseCancelled
@@ -21,12 +21,14 @@ with h as materialized (
     where sqlc.arg(lease)::interval > interval '0'
 ), extended as (
   update jobq.lease l
-    set expires_at = least(greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval), clock_timestamp() + sqlc.arg(longest)::interval)
+    set expires_at = least(greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval),
+        clock_timestamp() + sqlc.arg(longest)::interval)
     where l.ctid = any(array(select h.place from held h))
     returning l.id
 )
 select h.id::bigint as id,
-    (case when sqlc.arg(lease)::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer
+    (case when sqlc.arg(lease)::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy'
+        else 'ok' end)::text as answer
   from h
   cross join lateral (
     select x.id from jobq.lease x
@@ -40,7 +42,8 @@ select h.id::bigint as id,
 -- name: LeaseUnanswered :many
 select l.id, l.claimed_at, l.queue, l.job_ids
   from jobq.lease l
-  where l.id > sqlc.arg(after) and l.owner = sqlc.arg(owner) and l.lost_at is null and l.id <> all(sqlc.arg(known)::bigint[])
+  where l.id > sqlc.arg(after) and l.owner = sqlc.arg(owner) and l.lost_at is null
+    and l.id <> all(sqlc.arg(known)::bigint[])
   order by l.id
   limit sqlc.arg(lease_count)::integer;
 
@@ -62,7 +65,8 @@ select r.lease_id, r.id
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
-      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
+          and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
     for key share skip locked
 ), extended as (
@@ -70,7 +74,8 @@ with held as materialized (
     set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
     where sqlc.narg(extend_by)::interval is not null and exists (select from held)
       and l.id = (select y.id from jobq.lease y
-        where y.id = sqlc.arg(token) and y.owner = sqlc.arg(owner) and y.claimed_at = sqlc.arg(claimed_at) and y.lost_at is null
+        where y.id = sqlc.arg(token) and y.owner = sqlc.arg(owner) and y.claimed_at = sqlc.arg(claimed_at)
+          and y.lost_at is null
         for no key update skip locked)
     returning l.id
 )
@@ -98,13 +103,15 @@ insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage,
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
-      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
+          and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
     for key share
 ), extended as (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
-    where l.id = (select h.lease_id from held h) and l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
+    where l.id = (select h.lease_id from held h) and l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at)
+      and l.lost_at is null
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, checkpoint)

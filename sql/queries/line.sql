@@ -39,7 +39,8 @@ select s.name::text as queue, s.priority::smallint as priority, h.position::bigi
   cross join lateral (
     select p.position, greatest(p.run_at, p.created_at) as since
       from jobq.pending p
-      where p.queue = s.name and p.partition_key = '' and p.priority = s.priority and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+      where p.queue = s.name and p.partition_key = '' and p.priority = s.priority and p.position is not null
+        and p.kind = any(sqlc.arg(kinds)::text[])
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
       order by p.priority, p.position
       limit 1

@@ -5,7 +5,8 @@
 select r.id
   from jobq.run r
   where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-    and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
+    and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
+        and r.slot <> all(l.ended_slots)
       from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   for key share;
 
@@ -16,13 +17,15 @@ select r.id
 with dropped as (
   delete from jobq.output o
     where o.job_id = sqlc.arg(id)
-      and (o.lease_token < sqlc.arg(token) or (o.lease_token = sqlc.arg(token) and o.ends_at < sqlc.arg(keep_from)::bigint))
+      and (o.lease_token < sqlc.arg(token)
+          or (o.lease_token = sqlc.arg(token) and o.ends_at < sqlc.arg(keep_from)::bigint))
 )
 insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
   select r.id, r.lease_id, sqlc.arg(begins_at)::bigint, sqlc.arg(ends_at)::bigint, sqlc.arg(content)::text
     from jobq.run r
     where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
+          and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   on conflict do nothing;
 
@@ -30,7 +33,8 @@ insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
 -- name: OutputSince :many
 select o.lease_token, o.begins_at, o.ends_at, o.content
   from jobq.output o
-  where o.job_id = sqlc.arg(job_id) and (o.lease_token, o.begins_at) > (sqlc.arg(token)::bigint, sqlc.arg(begins_at)::bigint)
+  where o.job_id = sqlc.arg(job_id)
+    and (o.lease_token, o.begins_at) > (sqlc.arg(token)::bigint, sqlc.arg(begins_at)::bigint)
   order by o.lease_token, o.begins_at
   limit 100;
 
@@ -47,7 +51,8 @@ with looked as materialized (
       -- Each is looked up on its own: beside the days of run, the planner would not mind reading all leases.
       (select r.slot <> all(l.ended_slots)
         from (select y.ended_slots from jobq.lease y where y.id = x.lease_token limit 1) l
-        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token and z.state is null limit 1) r
+        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token
+            and z.state is null limit 1) r
       ) is not true as ended
     from jobq.output x
     where x.written_at > sqlc.arg(after)::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
@@ -96,7 +101,8 @@ with handled as materialized (
     where not exists (select from jobq.kind k where k.name = n.kind and k.paused_at is not null)
 ), open as materialized (
   select n.name, q.key_order,
-      q.key_order is not null or (select k.key from jobq.paused_key k where k.queue = n.name order by k.key limit 1) is not null as key_by_key
+      q.key_order is not null or (select k.key from jobq.paused_key k where k.queue = n.name
+          order by k.key limit 1) is not null as key_by_key
     from unnest(sqlc.arg(queues)::text[]) as n(name)
     left join jobq.queue q on q.name = n.name
     where q.paused_at is null
@@ -116,17 +122,20 @@ select (
     select from open o
       cross join lateral (
         select p.id from jobq.pending p
-          where p.queue = o.name and p.partition_key = '' and p.position is not null and p.kind = any(array(select o.kind from handled o))
+          where p.queue = o.name and p.partition_key = '' and p.position is not null
+            and p.kind = any(array(select o.kind from handled o))
           order by p.priority, p.position
           limit 1
       ) available
       where o.key_by_key
   )
-  or exists (select from open o where o.key_by_key and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
+  or exists (select from open o
+      where o.key_by_key and jobq.lane_work(o.name, o.key_order, array(select h.kind from handled h)))
   or exists (
     select from (
       select p.id from jobq.pending p
-        where sqlc.arg(with_due)::boolean and p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
+        where sqlc.arg(with_due)::boolean and p.position is null and p.waits is null
+          and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1
@@ -134,7 +143,8 @@ select (
   )
   or exists (select from jobq.dependency_look l where l.look_at <= statement_timestamp())
     and (
-      select coalesce(count(*) = 1000 or bool_or(w.kind = any(array(select o.kind from handled o)) and w.queue = any(array(select o.name from open o))), false)
+      select coalesce(count(*) = 1000 or bool_or(w.kind = any(array(select o.kind from handled o))
+          and w.queue = any(array(select o.name from open o))), false)
         from (select p.queue, p.kind from jobq.pending p where p.waits order by p.id limit 1000) w
     )
 )::boolean as waits;
@@ -144,7 +154,9 @@ select (
 -- that already has this stays as it is. Needs attempt_job_id_idx only.
 -- name: AttemptKeep :exec
 update jobq.attempt a
-  set started_at = greatest(sqlc.arg(claimed_at)::timestamptz, least(a.finished_at, clock_timestamp() - sqlc.arg(ran_us)::bigint * interval '1 us')),
+  set started_at = greatest(sqlc.arg(claimed_at)::timestamptz,
+      least(a.finished_at, clock_timestamp() - sqlc.arg(ran_us)::bigint * interval '1 us')),
     output = nullif(sqlc.arg(output)::text, ''), usage = sqlc.narg(usage)::jsonb
   where a.job_id = sqlc.arg(id) and a.lease_token = sqlc.arg(token) and a.worker_id = sqlc.arg(owner)
-    and a.finished_at >= sqlc.arg(claimed_at)::timestamptz and a.outcome <> 'lost' and a.output is null and a.usage is null;
+    and a.finished_at >= sqlc.arg(claimed_at)::timestamptz and a.outcome <> 'lost' and a.output is null
+    and a.usage is null;

@@ -16,7 +16,8 @@
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
+      and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
     order by p.run_at, p.id
     limit sqlc.arg(job_count)::integer
@@ -32,16 +33,19 @@ with due as materialized (
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
 )
-select (select count(*) from promoted) as promoted, (select count(*) from told) as queues, (select count(*) from due) as due,
+select (select count(*) from promoted) as promoted, (select count(*) from told) as queues, (select count(*)
+    from due) as due,
     coalesce((select max(d.run_at) from due d), sqlc.arg(from_run_at)::timestamptz)::timestamptz as last_run_at,
-    coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)), sqlc.arg(from_id)::bigint)::bigint as last_id;
+    coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)),
+        sqlc.arg(from_id)::bigint)::bigint as last_id;
 
--- DueNext is the place of the first due job after a place, as JobPromote has them: the one that makes a promotion of one job fail.
--- Needs pending_due_idx.
+-- DueNext is the place of the first due job after a place, as JobPromote has them: the one that makes a promotion of
+-- one job fail. Needs pending_due_idx.
 -- name: DueNext :one
 select p.run_at, p.id
   from jobq.pending p
-  where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+  where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
+    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
     and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
   order by p.run_at, p.id
   limit 1;
@@ -50,5 +54,6 @@ select p.run_at, p.id
 -- none. It reads the index from its start, with the entries of what was promoted:
 -- the longer a transaction is open, the more it costs (NextDue). Needs pending_due_idx.
 -- name: DueFirst :one
-select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null
+    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at;

@@ -2,16 +2,19 @@
 -- somebody has locked jobq.schedule, or if the role may not read it, recovery goes on all the same.
 -- Needs schedule_due_idx.
 -- name: ScheduleFirst :many
-select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null;
+select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s
+    where s.due_at is not null;
 
 -- ScheduleLook returns up to 100 schedules in the order in which they are due, after (after_due_at,
 -- after_name): those that are due by looked_at, and the next ones. Needs schedule_due_idx. Its
 -- entries of earlier ticks stay for as long as any transaction is open, so a look begins at a time
 -- before which nothing can be due, and does not read them all.
 -- name: ScheduleLook :many
-select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
+select s.name, s.revision, coalesce(s.cron, '')::text as cron,
+    coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     s.time_zone, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds,
-    s.cursor_at, s.due_at::timestamptz as due_at, s.failures, coalesce(s.error, '')::text as error, statement_timestamp()::timestamptz as looked_at
+    s.cursor_at, s.due_at::timestamptz as due_at, s.failures, coalesce(s.error, '')::text as error,
+    statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.due_at is not null and (s.due_at, s.name) > (sqlc.arg(after_due_at)::timestamptz, sqlc.arg(after_name)::text)
   order by s.due_at, s.name
@@ -22,16 +25,16 @@ select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(
 -- only the schedule. Needs schedule_pkey and schedule_tick_pkey.
 -- name: ScheduleFire :many
 select coalesce(f.jobs, '{}')::bigint[] as jobs, (f.jobs is not null)::boolean as fired
-  from jobq.schedule_fire(sqlc.arg(name)::text, sqlc.arg(revision)::bigint, sqlc.arg(cursor_at)::timestamptz, sqlc.arg(ticks)::timestamptz[],
-    sqlc.arg(looked_at)::timestamptz, sqlc.narg(due_at)::timestamptz) as f(jobs);
+  from jobq.schedule_fire(sqlc.arg(name)::text, sqlc.arg(revision)::bigint, sqlc.arg(cursor_at)::timestamptz,
+    sqlc.arg(ticks)::timestamptz[], sqlc.arg(looked_at)::timestamptz, sqlc.narg(due_at)::timestamptz) as f(jobs);
 
 -- ScheduleFail stores why a schedule does not work, and when it is tried again. Its cursor stays, so
 -- that its ticks are not lost. Zero rows if the schedule has changed since, or somebody has locked it.
 -- Needs schedule_pkey.
 -- name: ScheduleFail :execrows
 update jobq.schedule s
-  set failures = least(s.failures, 1000000) + 1, error = left(sqlc.arg(error)::text, 1000), error_at = clock_timestamp(),
-    due_at = clock_timestamp() + sqlc.arg(again_in)::interval
+  set failures = least(s.failures, 1000000) + 1, error = left(sqlc.arg(error)::text, 1000),
+    error_at = clock_timestamp(), due_at = clock_timestamp() + sqlc.arg(again_in)::interval
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.name = sqlc.arg(name)::text and x.revision = sqlc.arg(revision)::bigint and x.paused_at is null
@@ -43,7 +46,8 @@ update jobq.schedule s
 -- schedule_tick, and are not fired again. It reads all schedules.
 -- name: ScheduleRewind :execrows
 update jobq.schedule s
-  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
+  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)),
+      due_at = clock_timestamp()
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
@@ -70,12 +74,15 @@ select count(*) as deleted, coalesce(max(d.tick_at), sqlc.arg(after)::timestampt
 -- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
-    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args, s.queue,
+    s.priority, s.max_attempts, coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
-    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
+    extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
+    s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
+        and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name > sqlc.arg(after)::text
@@ -88,11 +95,14 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
     s.args, s.queue, s.priority, s.max_attempts,
-    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
-    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
-    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
+    coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
+    extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
+    s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
+        and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name = sqlc.arg(name)::text;
@@ -113,16 +123,20 @@ select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
 -- ScheduleSet makes or changes a schedule, and records it: 0 when there was nothing
 -- to do. Zero and empty values mean the default.
 -- name: ScheduleSet :one
-select coalesce(jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''), every => sqlc.narg(every)::interval,
-    time_zone => nullif(sqlc.arg(time_zone)::text, ''), args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''),
-    priority => sqlc.arg(priority)::bigint, max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
-    backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval, tags => sqlc.narg(tags)::text[],
-    metadata => sqlc.narg(metadata)::jsonb, partition_key => nullif(sqlc.arg(partition_key)::text, ''), catch_up => nullif(sqlc.arg(catch_up)::text, ''),
+select coalesce(jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''),
+    every => sqlc.narg(every)::interval, time_zone => nullif(sqlc.arg(time_zone)::text, ''),
+    args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''), priority => sqlc.arg(priority)::bigint,
+    max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
+    backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval,
+    tags => sqlc.narg(tags)::text[], metadata => sqlc.narg(metadata)::jsonb,
+    partition_key => nullif(sqlc.arg(partition_key)::text, ''), catch_up => nullif(sqlc.arg(catch_up)::text, ''),
     catch_up_max => nullif(sqlc.arg(catch_up_max)::integer, 0), catch_up_within => sqlc.narg(catch_up_within)::interval,
-    overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text), 0)::bigint as audit;
+    overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text),
+        0)::bigint as audit;
 
 -- name: SchedulePause :one
-select coalesce(jobq.schedule_pause(sqlc.arg(name)::text, sqlc.narg(reason)::text, sqlc.arg(actor)::text), 0)::bigint as audit;
+select coalesce(jobq.schedule_pause(sqlc.arg(name)::text, sqlc.narg(reason)::text, sqlc.arg(actor)::text),
+    0)::bigint as audit;
 
 -- name: ScheduleResume :one
 select coalesce(jobq.schedule_resume(sqlc.arg(name)::text, sqlc.arg(actor)::text), 0)::bigint as audit;

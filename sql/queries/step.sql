@@ -1,5 +1,5 @@
 -- Durable steps and events. What a run does with them are functions, the same for
--- workers and for programs (sql/migrations/011_steps.up.sql).
+-- workers and for programs (sql/schema/step.sql).
 
 -- StepGet says whether a step is done, and its result; if not, that the run has begun it.
 -- name: StepGet :one
@@ -12,19 +12,22 @@ select jobq.step_put(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(n
 
 -- StepSleep says whether a sleep is over; if not, it has ended the run.
 -- name: StepSleep :one
-select jobq.step_sleep(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.arg(delay)::interval)::boolean as passed;
+select jobq.step_sleep(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text,
+    sqlc.arg(delay)::interval)::boolean as passed;
 
 -- StepWait says whether an event has come, or has not come in time; if neither (done is
 -- false), it has ended the run.
 -- name: StepWait :one
 select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
-  from jobq.step_wait(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.narg(timeout)::interval) s;
+  from jobq.step_wait(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text,
+      sqlc.narg(timeout)::interval) s;
 
 -- StepAwait says how jobs have ended, in the order of their ids; while one of them has not
 -- (done is false), it has ended the run.
 -- name: StepAwait :one
 select s.done::boolean as done, s.result
-  from jobq.step_await(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.arg(jobs)::bigint[]) s;
+  from jobq.step_await(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text,
+      sqlc.arg(jobs)::bigint[]) s;
 
 -- EventEmit says that an event has happened: false if it has before.
 -- name: EventEmit :one
@@ -36,7 +39,8 @@ select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as fir
 -- name: StepList :many
 select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out,
     coalesce(pg_column_size(s.result), 0)::integer as result_bytes,
-    case when pg_column_size(s.result) <= sqlc.arg(result_max)::integer and octet_length(s.result::text) <= sqlc.arg(result_max)::integer then s.result end::jsonb as result
+    case when pg_column_size(s.result) <= sqlc.arg(result_max)::integer
+    and octet_length(s.result::text) <= sqlc.arg(result_max)::integer then s.result end::jsonb as result
   from jobq.step s
   where s.job_id = sqlc.arg(job_id)
   order by s.number desc
@@ -49,7 +53,8 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem,
     case when a.problem is null then jobq.step_forget(a.job_id, sqlc.arg(step)::text) else 0 end::integer as forgotten
-  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], array[nullif(sqlc.arg(expected)::text, '')], '{}', null, 0, null) a;
+  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint],
+      array[nullif(sqlc.arg(expected)::text, '')], '{}', null, 0, null) a;
 
 -- EventWakeRest wakes up to job_count jobs of an event for which more jobs waited than emit
 -- could wake. It says whether there was such an event. Needs emitted_woken_idx and

@@ -1,26 +1,33 @@
--- WorkerBeat registers the worker, or says that it lives. No lease depends on this
--- row: it is for people, and the janitor deletes it. WorkerBeat returns a row for each
--- queue: its settings, defaults included, and how many workers had room for the same
--- jobs. In each row are also for how long somebody still watches, and so wants digests
--- (watched_ms); whether an operator wants the worker to drain; and the lowest version
--- that works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a
--- suspect of the queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
+-- WorkerBeat registers the worker, or says that it lives. No lease depends on this row: it is for people, and the
+-- janitor deletes it. WorkerBeat returns a row for each queue: its settings, defaults included, and how many workers
+-- had room for the same jobs. In each row are also for how long somebody still watches, and so wants digests
+-- (watched_ms); whether an operator wants the worker to drain; and the lowest version that works with the tables
+-- (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the queue is due, -1 if
+-- there is none. It looks whether the server was promoted or restored: see generation_check.
+--
+-- An idle worker asks no more than this. is_empty says, of the queues at which it is to look, that no job without a
+-- partition key waits there: such a queue needs no poll. And it renews the announcements that the worker waits
+-- (wait_announce): announced is what that has returned. Needs pending_claim_idx.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, kind_slots, keys, programs)
-    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
-      sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
-      sqlc.arg(kind_slots), coalesce(sqlc.arg(keys)::text[], '{}'), sqlc.arg(programs))
+      (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version,
+          queues, kinds, kind_slots, keys, programs)
+    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining),
+      sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname), sqlc.narg(boot_id), sqlc.narg(pid_namespace),
+      sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[], sqlc.arg(kind_slots),
+      coalesce(sqlc.arg(keys)::text[], '{}'), sqlc.arg(programs))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
           has_room = excluded.has_room, programs = excluded.programs
+    returning w.id
 ), checked as materialized (
   select jobq.generation_check() as advanced
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
-    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
+    (extract(epoch from coalesce(q.extend_every,
+        coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
     (q.key_limit is not null or q.key_rate_jobs is not null or exists (select from jobq.lane x where x.queue = n.name)
@@ -30,12 +37,22 @@ select n.name::text as queue,
         and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x
       where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
-    exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
+    exists (select from jobq.worker w
+        where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
-    coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s), -1)::bigint as suspect_ms
+    coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s),
+        -1)::bigint as suspect_ms,
+    (case when n.name = any(sqlc.arg(looked)::text[])
+      then (select true from jobq.pending p where p.queue = n.name and p.partition_key = '' and p.position is not null
+        order by p.priority, p.position limit 1) is null
+      else false end)::boolean as is_empty,
+    coalesce(case when n.name = any(sqlc.arg(announced)::text[])
+      then jobq.wait_announce(n.name, sqlc.arg(announced_seconds)::bigint) end, false)::boolean as announced
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
-  where (select c.advanced is not null from checked c); -- always true: without it, checked would not run
+  -- Always true: without it, checked would not run, and an announcement would come before the worker's row is written.
+  -- Its turn would then be held while somebody has that row.
+  where (select b.id from beat b) is not null and (select c.advanced is not null from checked c);
 
 -- RunKey is the key of the codes in run tokens.
 -- name: RunKey :one
@@ -52,7 +69,8 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w
   left join (
-    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.owner
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
+        group by l.owner
   ) h on h.owner = w.id
   order by w.id;
 
@@ -60,7 +78,8 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
 -- ahead is of a clock that was set back, and of a worker that has been silent since.
 -- name: WorkerPrune :execrows
 delete from jobq.worker w
-  where (w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval or w.heartbeat_at > clock_timestamp() + sqlc.arg(silence)::interval)
+  where (w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval
+      or w.heartbeat_at > clock_timestamp() + sqlc.arg(silence)::interval)
     and not exists (select from jobq.lease l where l.owner = w.id);
 
 -- WorkerEarlier is what is known of the other workers of a host, or of all

@@ -55,7 +55,13 @@ func Edit(verb string, id int64, change operator.JobChange) string {
 		flag("max-attempts", strconv.Itoa(*change.MaxAttempts))
 	}
 	if change.Tags != nil {
-		flag("tag", format.CSVLine(*change.Tags))
+		tags := *change.Tags
+		if len(tags) == 0 {
+			tags = []string{""} // an empty one leaves none
+		}
+		for _, tag := range tags {
+			flag("tag", tag)
+		}
 	}
 	if change.Metadata != nil {
 		flag("metadata", jobedit.OneLine(change.Metadata))

@@ -107,7 +107,7 @@ func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []by
 	if err != nil {
 		return stopError(ctx, fmt.Errorf("read answer: %w", err))
 	}
-	return answerVerdict(run, response, answer)
+	return answerVerdict(run, response, bytes.TrimPrefix(answer, []byte("\ufeff"))) // some servers of Windows send a byte order mark
 }
 
 func (h *httpHandler) setHeader(request *http.Request, run worker.ExternalRun) {

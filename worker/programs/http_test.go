@@ -89,6 +89,7 @@ func TestHTTPAnswers(t *testing.T) {
 		text     string // in the result, the error or the output
 	}{
 		{answer{200, isJSON, `{"x": 1}`, ""}, jobq.StateCompleted, 0, `"x"`},
+		{answer{200, isJSON, "\ufeff" + `{"x": 2}`, ""}, jobq.StateCompleted, 0, `"x"`},
 		{answer{204, isJSON, "", ""}, jobq.StateCompleted, 0, ""},
 		{answer{201, isText, "made it\x1b", ""}, jobq.StateCompleted, 0, "made it␛"},
 		{answer{200, isJSON, `{"x"`, ""}, jobq.StateScheduled, 1, "is not"},

@@ -132,6 +132,8 @@ func TestStreamReplies(t *testing.T) {
 		`{"id": ID, "done": true, "result": {"x": 1}}`:       {jobq.StateCompleted, 0, ""},
 		`{"id": ID, "error": "why"}`:                         {jobq.StateScheduled, 1, "why"},
 		`{"id": ID, "error": "why", "retry": "1h"}`:          {jobq.StateScheduled, 1, "why"},
+		`{"id": ID, "error": "why", "retry": "30 minutes"}`:  {jobq.StateScheduled, 1, "why"},
+		"\ufeff" + `{"id": ID, "error": "marked"}`:           {jobq.StateScheduled, 1, "marked"},
 		`{"id": ID, "error": "bad args", "discard": true}`:   {jobq.StateFailed, 1, "bad args"},
 		`{"id": ID, "snooze": "1h"}`:                         {jobq.StateScheduled, 0, ""},
 		`{"id": ID, "snooze": "1d12h"}`:                      {jobq.StateScheduled, 0, ""},

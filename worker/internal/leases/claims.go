@@ -35,6 +35,10 @@ type Claims struct {
 	searching bool
 	after     int64         // the leases that are searched for have higher ids
 	until     time.Duration // when they have expired
+
+	unanswered int // how many claims got no answer
+	looked     int // unanswered, when the latest search began
+	clear      int // the same of the latest search that has found nothing
 }
 
 // Claim is a claim under way.
@@ -80,6 +84,7 @@ func (c *Claims) Unanswered(claim *Claim, until time.Duration) {
 		c.searching, c.after = true, claim.after
 	}
 	c.after, c.until = min(c.after, claim.after), max(c.until, until)
+	c.unanswered++
 	c.endLocked(claim)
 }
 
@@ -125,7 +130,23 @@ func (c *Claims) Search(now time.Duration) (after int64, known []int64, ok bool)
 	if !c.searching {
 		return 0, nil, false
 	}
+	c.looked = c.unanswered
 	return c.after, slices.Clone(c.known), true
+}
+
+// FoundNone records that the latest search has found no lease that the worker does not know.
+func (c *Claims) FoundNone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear = c.looked
+}
+
+// MayHaveUnknown says whether the worker may have a lease that it does not know, since a claim got no
+// answer and no search after it has found nothing. A search ends when the leases have expired.
+func (c *Claims) MayHaveUnknown(now time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.searching && now < c.until && c.clear < c.unanswered
 }
 
 // IsUnknown says whether no claim has been answered with this lease. To be sure, a caller that has

@@ -44,6 +44,23 @@ func TestOnlyWhatNobodyAnsweredIsUnknown(t *testing.T) {
 	require.Empty(t, unknown(c, 901, 905))
 }
 
+// There may be unknown leases until a search that began after the last lost answer has found none.
+func TestMayHaveUnknown(t *testing.T) {
+	t.Parallel()
+	c := leases.NewClaims()
+	require.False(t, c.MayHaveUnknown(0))
+	c.Unanswered(c.Begin(), time.Minute)
+	require.True(t, c.MayHaveUnknown(0))
+	c.Search(0)
+	c.Unanswered(c.Begin(), time.Minute)
+	c.FoundNone()
+	require.True(t, c.MayHaveUnknown(0), "an answer was lost during the search")
+	require.False(t, c.MayHaveUnknown(time.Minute), "the leases have expired")
+	c.Search(0)
+	c.FoundNone()
+	require.False(t, c.MayHaveUnknown(0))
+}
+
 // A lease of a claim under way is unknown only until its answer comes, also when it
 // was sent before the one that lost its answer.
 func TestAnEarlierClaimIsStillAnswered(t *testing.T) {

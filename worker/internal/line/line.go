@@ -13,8 +13,8 @@
 //	40 ms  a look back, a claim that begins before the bound, finds job 3
 //
 // See lookback.go for when looks back are made and where they begin, ageing.go for when
-// claims begin with jobs of low priority that have waited for long, and byclock.go for
-// when claims are made without news, because jobs come fast.
+// claims begin with jobs of low priority that have waited for long, and pace.go for
+// how far apart claims are while jobs come fast.
 package line
 
 import (
@@ -27,20 +27,18 @@ import (
 // Planner plans the claims of one queue. Its caller keeps two goroutines from using it
 // at once. Times are durations since a moment that the caller has chosen, such as the boot.
 type Planner struct {
-	// ByClockFrom is how many jobs per second must come one by one for the queue to claim by the
-	// clock. When it claims half as many, it stops. Default 500.
-	ByClockFrom float64
-
-	bound   db.Line
-	looks   looksBack
-	ended   rate // of runs that end
-	byClock claimsByClock
+	bound db.Line
+	looks looksBack
+	ended rate // of runs that end
+	pace  pace
 	// claimNow says that there may be jobs from the bound on: the last claim was
 	// filled, or there is news since it was sent.
 	claimNow bool
 	// lookSoon says that a claim has found less than it asked for, and that jobs
 	// may lie before the bound: the next look back is not to wait for other news.
 	lookSoon bool
+	// noLookUntil puts that look off, since the queue claims then in any case.
+	noLookUntil time.Duration
 	// returned says that jobs have come back to their old places in the line since
 	// the last look at the whole line was sent.
 	returned bool
@@ -89,6 +87,10 @@ func (p *Planner) News() {
 	p.claimNow = true
 }
 
+// Notified records that a notification of new jobs has come, after which the queue claims once more
+// shortly after lookAt.
+func (p *Planner) Notified(lookAt time.Duration) { p.noLookUntil = lookAt + noLookAfter }
+
 // Returned records that jobs have come back to their old places in the line. The next
 // claim looks at the whole line, even if one that does so is under way, which may have
 // looked too early. If the last such look took long, a later claim does it instead. For a
@@ -100,21 +102,22 @@ func (p *Planner) Returned() {
 
 // ShouldClaim says whether to claim now.
 func (p *Planner) ShouldClaim(now time.Duration) bool {
-	switch {
-	case p.lookSoon && now >= p.lookAt():
+	if p.lookSoon && now >= p.lookAt() {
 		p.lookSoon = false
 		p.News()
-	case p.byClock.on && now >= p.byClock.nextAt && !p.claimNow:
+	}
+	if p.pace.waits && now >= p.pace.nextAt {
+		p.pace.waits = false
 		p.News()
 	}
-	return p.claimNow
+	return p.claimNow && !p.pace.waits
 }
 
 // WillClaim says whether the queue claims even without news.
-func (p *Planner) WillClaim() bool { return p.claimNow }
+func (p *Planner) WillClaim() bool { return p.claimNow || p.IsPaced() }
 
 // IsAtRest says whether the queue claims nothing until there is news.
-func (p *Planner) IsAtRest() bool { return !p.claimNow && !p.lookSoon && !p.byClock.on }
+func (p *Planner) IsAtRest() bool { return !p.claimNow && !p.lookSoon && !p.IsPaced() }
 
 // NextLook is when to ask ShouldClaim again, even if there is no news; false when
 // there is no such time.
@@ -123,15 +126,18 @@ func (p *Planner) NextLook() (at time.Duration, ok bool) {
 	if p.lookSoon {
 		at = p.lookAt()
 	}
-	if p.byClock.on && !p.claimNow {
-		at = min(at, p.byClock.nextAt)
+	if p.pace.waits {
+		at = min(at, p.pace.nextAt)
 	}
 	return at, at < never
 }
 
+// noLookAfter is how long after its time a claim that follows a notification may come.
+const noLookAfter = 5 * time.Millisecond
+
 // lookAt is when a look back is due.
 func (p *Planner) lookAt() time.Duration {
-	at := p.looks.next(p.bound)
+	at := max(p.looks.next(p.bound), p.noLookUntil)
 	if p.returned {
 		at = min(at, p.looks.wholeAgainAt)
 	}

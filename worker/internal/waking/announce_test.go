@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // gone is a database that does not answer.
@@ -30,7 +31,7 @@ func TestAnnouncesAgainAfterAFailure(t *testing.T) {
 	} {
 		_, next, err := a.Announce(context.Background(), db.New(gone{}))
 		require.ErrorContains(t, err, "gone")
-		require.Equal(t, want, next.Renew)
+		require.Equal(t, want, next)
 	}
 }
 
@@ -52,4 +53,35 @@ func TestAnnouncementsGrow(t *testing.T) {
 	a.JobsComeFast()
 	require.Equal(t, time.Second, announce(a.until))
 	require.Equal(t, 2*time.Second, announce(a.until))
+}
+
+// A heartbeat renews an announcement that holds for the longest time, if it must be renewed before the next heartbeat; not one
+// that has ended, or is still short. Of one that no other preceded, jobs are looked for that came without a notification.
+func TestHeartbeatsRenewAnnouncements(t *testing.T) {
+	t.Parallel()
+	const every = 10 * time.Second
+	var a Announcer
+	require.Zero(t, a.Renewal(every), "none was made")
+	now := clock.SinceBoot()
+	a.Renewed(now, 30*time.Second, false)
+	_, _, ok := a.Standing()
+	require.False(t, ok, "it may be of a server that was another then: see Forget")
+	a.until = 1 // one that has ended
+	a.Renewed(now, 30*time.Second, false)
+	require.True(t, a.Watches(), "none held before")
+	_, _, ok = a.Standing()
+	require.False(t, ok)
+	a.isNew, a.open = false, nil
+	_, next, ok := a.Standing()
+	require.True(t, ok)
+	require.InDelta(t, 22, next.Seconds(), 1)
+	require.Zero(t, a.Renewal(every), "the next heartbeat is in time")
+	a.until = clock.SinceBoot() + 17*time.Second
+	require.Equal(t, 30*time.Second, a.Renewal(every))
+	a.Renewed(clock.SinceBoot(), 30*time.Second, false)
+	require.False(t, a.isNew)
+	a.until = clock.SinceBoot() - 1
+	require.Zero(t, a.Renewal(every), "it has ended")
+	a.until, a.held = clock.SinceBoot()+time.Second, 16*time.Second
+	require.Zero(t, a.Renewal(every), "the next one holds for twice as long")
 }

@@ -92,6 +92,7 @@ type Notifications struct {
 	kinds   uint32      // the hash of the kinds that the queue claims
 	hasKeys bool        // it claims jobs with partition keys as well
 	last    string      // received
+	woken   string      // the last one after which wake was called, at once or after the delay
 	settled string      // after which somebody has claimed and left nothing
 	delayed *time.Timer // until this worker claims after one; nil when it does not wait to
 }
@@ -134,15 +135,20 @@ func (n *Notifications) Received(notification string, delay time.Duration, claim
 	switch {
 	case n.delayed != nil:
 	case delay <= 0 || claimsAnyhow:
-		n.wake()
+		n.wakeLocked()
 	default:
 		n.delayed = time.AfterFunc(delay, func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.delayed = nil
-			n.wake()
+			n.wakeLocked()
 		})
 	}
+}
+
+func (n *Notifications) wakeLocked() {
+	n.wake()
+	n.woken = n.last
 }
 
 // LeftNothing records that a worker has claimed after a notification and left no job. If it
@@ -165,6 +171,13 @@ func (n *Notifications) Last() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last
+}
+
+// Woken is the last notification after which this worker claims or has claimed; "" for none.
+func (n *Notifications) Woken() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.woken
 }
 
 // IsDelayed says whether the queue is going to be woken after a delay.

@@ -48,8 +48,14 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 	c := Case{Name: "mixed"}
 	jobs := max(int(float64(b.Rate)*b.Duration.Seconds()), 1)
 	times := &timings{done: make(chan struct{}), wanted: jobs}
-	var base time.Time // written before the first job is enqueued
+	var base time.Time      // written before the first job is enqueued that counts
+	var warm sync.WaitGroup // done when each writer's first job, which does not count, has run
+	warm.Add(b.Writers)
 	crew, err := b.startCrew(ctx, func(_ context.Context, job *worker.Job[task]) error {
+		if job.Args.N < 0 {
+			warm.Done()
+			return nil
+		}
 		times.add(time.Since(base.Add(time.Duration(job.Args.N))))
 		return nil
 	})
@@ -57,6 +63,9 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 		return c, err
 	}
 	if err := b.awaitReady(crew.ctx); err != nil {
+		return c, crew.failed(err)
+	}
+	if err := b.warmUp(crew.ctx, &warm); err != nil {
 		return c, crew.failed(err)
 	}
 	b.say("enqueueing %d jobs a second for %s", b.Rate, b.Duration)
@@ -90,6 +99,32 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 		c.Limit = b.limit(usage, sent, sent.connections())
 	}
 	return c, nil
+}
+
+// warmUp enqueues one job over each writer's connection, and waits until they have run. A new session takes
+// milliseconds for its first one, and the figures are to be of a load that goes on.
+func (b *bench) warmUp(ctx context.Context, ran *sync.WaitGroup) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	for range b.Writers {
+		group.Go(func() error {
+			_, err := b.client.Enqueue(groupCtx, task{-1}, nil)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	all := make(chan struct{})
+	go func() {
+		ran.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // enqueueAt enqueues job i at base + i / rate, whichever writer is free. What
