@@ -131,6 +131,9 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	if err := l.set("--lease", lease.String(), "--extend-every", extendEvery.String()); err != nil {
 		return l, err
 	}
+	if err := l.changeFunctions(); err != nil {
+		return l, err
+	}
 	return l, l.withConn(func(conn *pgx.Conn) error { return check.Install(ctx, conn) })
 }
 

@@ -18,9 +18,6 @@ const (
 // each step all workers are killed with what they run, and the rate of the queue is used up. After each step everything
 // must go on at once, and not when the clock comes to where it was.
 func oddClocks(l *lab) error {
-	if err := l.clockMutant(); err != nil {
-		return err
-	}
 	l.run.ClockSteps, l.run.StatsGo = true, true
 	if err := l.set("--rate", fmt.Sprintf("%d/s", queueRate), "--burst", fmt.Sprint(queueBurst)); err != nil {
 		return err
@@ -112,16 +109,4 @@ func (l *lab) goesOn() error {
 	return l.within(2*patience, "three ticks of a schedule of each second", func() (bool, error) {
 		return l.number("select count(*) from jobq.job where kind = 'tick'") >= ticks+3, nil
 	})
-}
-
-// clockMutant puts the run's mutant in.
-func (l *lab) clockMutant() error {
-	switch l.mutant {
-	case leasesByClock:
-		return l.execute(`create or replace function jobq.lease_id_next() returns bigint language sql as $$
-			select jobq.lease_day((clock_timestamp() at time zone 'UTC')::date) + nextval('jobq.lease_number_seq') $$`)
-	case rateAheadKept:
-		return l.replaceIn("jobq.rate_ready_at(timestamptz, bigint, bigint, integer, timestamptz)", "THEN (0)::numeric", "THEN ((burst)::numeric * (step_us)::numeric)")
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -15,18 +14,6 @@ const (
 	newParentOnce    = "new-parent-looked-at-once"
 	firstParentFrees = "first-parent-frees"
 )
-
-// dependMutants are, for each, what is replaced in which function.
-var dependMutants = map[string]struct{ function, from, to string }{
-	newParentOnce: {
-		"jobq.dependency_step(timestamptz, integer)",
-		"is_sure := not look.is_new or coalesce(look.sure_from <= pg_snapshot_xmin(pg_current_snapshot()), false);", "is_sure := true;",
-	},
-	firstParentFrees: {
-		"jobq.waiting_free(bigint[])",
-		"d.child = p.id and d.parent_state is null order by d.parent desc limit 1", "false",
-	},
-}
 
 // dependWrong names jobs that began before a job was over for which they waited, that ran
 // although one had failed, that were cancelled for no reason, and that still wait.
@@ -55,11 +42,6 @@ const dependWrong = `select string_agg(w.text, '; ') from (
 // added, with workers and janitors killed. Each must begin when the last one is over for
 // which it waits, and not before; and not at all when one of these has failed.
 func dependents(l *lab) error {
-	if mutant, is := dependMutants[l.mutant]; is {
-		if err := l.replaceIn(mutant.function, mutant.from, mutant.to); err != nil {
-			return err
-		}
-	}
 	workers, err := l.crew(2)
 	if err != nil {
 		return err
@@ -212,22 +194,4 @@ func (l *lab) oneOfTwoParents() error {
 		return err
 	}
 	return l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'completed'", child)
-}
-
-// replaceIn replaces a text in one of jobq's functions, wherever its lines end.
-func (l *lab) replaceIn(function, from, to string) error {
-	var source string
-	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef($1::text::regprocedure)", function).Scan(&source); err != nil {
-		return err
-	}
-	words := strings.Fields(from)
-	for i, word := range words {
-		words[i] = regexp.QuoteMeta(word)
-	}
-	found := regexp.MustCompile(strings.Join(words, `\s+`)).FindString(source)
-	if found == "" {
-		return fmt.Errorf("mutant %s finds no %q in %s", l.mutant, from, function)
-	}
-	_, err := l.pool.Exec(l.ctx, strings.Replace(source, found, to, 1))
-	return err
 }

@@ -18,11 +18,6 @@ const idsRepeat = "ids-repeat"
 // sequence is 32 ahead in the log, so a standby that lacks less than that repeats nothing.
 func failoverIDs(l *lab) error {
 	const lacks = 100
-	if l.mutant == idsRepeat {
-		if err := l.execute("create or replace function jobq.generation_check() returns boolean language sql as 'select false'"); err != nil {
-			return err
-		}
-	}
 	primary := l.own
 	standby, err := l.standby()
 	if err != nil {

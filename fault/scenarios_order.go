@@ -29,16 +29,6 @@ func orderAndKills(l *lab) error {
 	if err := l.set("--key-order", "hold"); err != nil {
 		return err
 	}
-	switch l.mutant {
-	case headForgotten:
-		if err := l.changeNext("where h.queue = of_queue and h.key = of_key", "where false"); err != nil {
-			return err
-		}
-	case retryPassed:
-		if err := l.changeNext("of_order <> 'pass'", "false"); err != nil {
-			return err
-		}
-	}
 	l.more = ofSomeKey
 	faults, err := l.killAndStop(9, 200)
 	if err == nil {
@@ -117,9 +107,4 @@ func (l *lab) inOrder() error {
 		return brokenf("%d jobs of one key were open at one moment", most)
 	}
 	return nil
-}
-
-// changeNext changes the function that says which job of a key is next.
-func (l *lab) changeNext(from, to string) error {
-	return l.replaceIn("jobq.lane_next(text, text, text)", from, to)
 }

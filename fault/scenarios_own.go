@@ -111,11 +111,6 @@ func ownEnds(l *lab) error {
 	if _, err := l.pool.Exec(l.ctx, "create table public.effect (job bigint not null, token bigint not null)"); err != nil {
 		return err
 	}
-	if l.mutant == ownUnfenced {
-		if err := l.unfenceOwn(); err != nil {
-			return err
-		}
-	}
 	workers, config, err := l.startPrograms("own", "ends_itself")
 	if err != nil {
 		return err
@@ -207,19 +202,4 @@ func (l *lab) staleOwn(workers []*process, config string, refused *int) error {
 		return brokenf("job %d was completed by the run %s, whose lease was lost", id, token)
 	}
 	return err
-}
-
-// unfenceOwn has jobq's functions take the current run of a job for that of any token.
-func (l *lab) unfenceOwn() error {
-	for _, fence := range [][2]string{
-		{"and r.lease_id = run_held.lease_id ", ""},
-		{"and l.claimed_at = run_held.claimed_at ", ""},
-		{"and r.slot = split_part(run_token, '.', 3)::integer ", ""},
-		{"select l.owner into owner", "select l.owner, r.lease_id, l.claimed_at into owner, lease_id, claimed_at"},
-	} {
-		if err := l.replaceIn("jobq.run_held(bigint, text)", fence[0], fence[1]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -103,11 +103,6 @@ const spawnWrong = `select string_agg(w.text, '; ') from (
 // spawnsAndKills has jobs spawn others and await them while their workers are killed, and
 // stopped past their leases. Each spawns one, and goes on when that has ended.
 func spawnsAndKills(l *lab) error {
-	if l.mutant == awaitUnannounced {
-		if err := l.replaceIn("jobq.step_await(bigint, text, text, bigint[])", "look_soon(seen.open_ids, true)", "look_soon('{}', true)"); err != nil {
-			return err
-		}
-	}
 	workers, config, err := l.startPrograms("steps", "steps")
 	if err != nil {
 		return err

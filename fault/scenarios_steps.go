@@ -90,16 +90,6 @@ func stepsAndKills(l *lab) error {
 	if _, err := l.pool.Exec(l.ctx, "create table public.step_effect (job bigint not null, name text not null, token bigint not null)"); err != nil {
 		return err
 	}
-	switch l.mutant {
-	case ownUnfenced:
-		if err := l.unfenceOwn(); err != nil {
-			return err
-		}
-	case eventUnlocked:
-		if err := l.unlockEvents(); err != nil {
-			return err
-		}
-	}
 	workers, config, err := l.startPrograms("steps", "steps")
 	if err != nil {
 		return err
@@ -229,11 +219,5 @@ func (l *lab) staleStep(workers []*process, config string) error {
 	if err == nil {
 		return brokenf("a step of job %d was stored by the run %s, whose lease was lost", id, token)
 	}
-	return err
-}
-
-// unlockEvents has those who wait for an event, and those who emit it, not take turns.
-func (l *lab) unlockEvents() error {
-	_, err := l.pool.Exec(l.ctx, "create or replace function jobq.event_lock(name text, alone boolean, own_limit text default '') returns boolean language sql as 'select true'")
 	return err
 }

@@ -231,18 +231,6 @@ func locksOfStrangers(l *lab) error {
 
 // prepareForStrangers gives the queue all sorts of limits, and makes schedules.
 func (l *lab) prepareForStrangers() error {
-	if l.mutant == turnsAdvisory {
-		if err := l.execute(`create or replace function jobq.turn_take(of_turn text, wait_ms integer) returns boolean
-			language plpgsql set lock_timeout = '1s' as $$ begin
-				perform set_config('lock_timeout', greatest(wait_ms, 1) || 'ms', true);
-				perform pg_advisory_xact_lock(hashtextextended('jobq.' || of_turn, 0));
-				return true;
-			exception when lock_not_available then return false;
-			end $$;
-			create or replace function jobq.turn_share(of_turn text, wait_ms integer) returns boolean language sql as 'select jobq.turn_take(of_turn, wait_ms)'`); err != nil {
-			return err
-		}
-	}
 	l.more = ofSomeKey
 	return errors.Join(
 		l.execute("create table public.step_effect (job bigint not null, name text not null, token bigint not null)"),

@@ -13,17 +13,6 @@ const sweepForgotten = "sweep-place-in-memory"
 // jobs run. What is to go must be gone in the end, with what belongs to it, and nothing else.
 func sweepAndKills(l *lab) error {
 	const jobs, kept = 60_000, 6_000
-	if l.mutant == sweepForgotten {
-		err := l.replaceIn("jobq.history_sweep(integer, integer)", "  day := place.day;\n", `  day := place.day;
-			if place.began_at < (select a.backend_start from pg_stat_activity a where a.pid = pg_backend_pid()) then
-				update jobq.sweep w set next_block = null, next_lease = null where w.day = place.day;
-				return;
-			end if;
-			`)
-		if err != nil {
-			return err
-		}
-	}
 	err := l.inTx(func(tx pgx.Tx) error {
 		_, err := tx.Exec(l.ctx, `
 			select jobq.partition_add(parent, (now() at time zone 'UTC')::date - 10) from unnest(array['run', 'past_lease', 'attempt']) parent;
