@@ -128,8 +128,8 @@ fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 min
 	cd fault && go test ./... && go run . --smoke
 
 .PHONY: fault
-fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/faults.md (an hour)
-	cd fault && go run . --out ../docs/faults.md
+fault: ## Break jobq in all ways, ten seeds each, and write the table of docs/internals/fault-tests.md (an hour)
+	cd fault && go run . --out ../docs/internals/fault-tests.md
 
 .PHONY: fault-hosts
 fault-hosts: build ## Cut a worker's host off from the server, in network namespaces (two minutes; root, iproute2)

@@ -15,7 +15,7 @@ import (
 )
 
 // layers are all packages of jobq, from the lowest. A package imports what is in the lines above its own, and nothing of its own
-// line: siblings do not know each other. docs/codebase.md says what each is for. Tests import what they like.
+// line: siblings do not know each other. docs/internals/codebase.md says what each is for. Tests import what they like.
 var layers = []string{
 	"internal/coding internal/debian internal/identity internal/measure internal/mutant internal/printable internal/schedule internal/settings",
 	"internal/sleep internal/storable internal/traceparent internal/watch internal/when sql/migrations sql/schema tui/command",

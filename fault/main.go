@@ -1,6 +1,6 @@
 // Command fault breaks jobq in every way that real queues have broken, with
 // real processes, and lets a checker that knows nothing of jobq's code decide
-// whether its promises held. See docs/guarantees.md and docs/faults.md.
+// whether its promises held. See docs/internals/guarantees.md and docs/internals/fault-tests.md.
 //
 //	go run . --smoke          the short set and all mutants, for CI
 //	go run . --out FILE       the full set, ten seeds each, as a table

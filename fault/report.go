@@ -100,7 +100,7 @@ func (s *suite) report() error {
 		fmt.Fprintf(&text, "\nNot run: %s\n", skipped)
 	}
 	head := fmt.Sprintf("Written by `make fault` (`go run . --seeds %d --seed %d --parallel %d` in fault/) on %s: PostgreSQL %s, %s, %d CPUs, in %s.\n"+
-		"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/guarantees.md.\n\n%s\n\n",
+		"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/internals/guarantees.md.\n\n%s\n\n",
 		s.seeds, s.seed, s.parallel, time.Now().UTC().Format(time.DateOnly), s.cluster.server.Version(), runtime.Version(), runtime.NumCPU(),
 		time.Since(s.started).Round(time.Second), lease, extendEvery, scan, poll, maxAttempts, summary)
 	if err := s.page.write(head + text.String()); err != nil {

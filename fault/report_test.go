@@ -10,7 +10,7 @@ import (
 // what was promised: a scenario that was added and whose outcome nobody has written down is found.
 func TestEveryScenarioIsOnThePage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/faults.md")
+	page, err := os.ReadFile("../docs/internals/fault-tests.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestEveryScenarioIsOnThePage(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("docs/faults.md has no row of %q with the verdict %q: run it, such as with go run . --smoke --only, and add its table", name, verdict)
+		t.Errorf("docs/internals/fault-tests.md has no row of %q with the verdict %q: run it, such as with go run . --smoke --only, and add its table", name, verdict)
 	}
 	for _, s := range scenarios() {
 		has(s.id+" "+s.name, "holds")

@@ -57,7 +57,7 @@ func raceReap(l *lab) error {
 // terminateBackends ends server processes of jobq at random.
 func terminateBackends(l *lab) error {
 	// The leader's session is among them now and then. Whoever leads next looks
-	// for the lock at this interval (docs/guarantees.md, profile d).
+	// for the lock at this interval (docs/internals/guarantees.md, profile d).
 	l.run.Bound += lease / 2
 	if _, err := l.crew(3); err != nil {
 		return err

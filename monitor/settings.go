@@ -19,7 +19,7 @@ type Settings struct {
 	// Default 0: as long as FinishedRetention. A queue may have retentions of its own.
 	FailedRetention time.Duration `json:"failed_retention_ns,omitempty"`
 	// QuarantineCrashes is after how many crashes in a row of the workers that run it a
-	// kind is paused: up to 1000, 5 by default; 0: never. Docs/guarantees.md says what
+	// kind is paused: up to 1000, 5 by default; 0: never. docs/internals/guarantees.md says what
 	// counts as a crash.
 	QuarantineCrashes int `json:"quarantine_crashes"`
 	// KeepUntilExported says that a day of the history is not dropped, however old, before it

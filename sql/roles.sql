@@ -68,7 +68,7 @@ grant execute on function jobq.emit to jobq_producer, jobq_worker, jobq_admin;
 -- enqueue, or an insert, it could say that a job is another's.
 grant execute on function jobq.own_enqueue, jobq.own_cancel, jobq.own_job to jobq_web;
 
--- A runner is for programs that end their own jobs (docs/complete.md), and can do only
+-- A runner is for programs that end their own jobs (docs/transactional-completion.md), and can do only
 -- that: it sees no job, and a call needs the token of the run.
 grant usage on schema jobq to jobq_runner;
 grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;

@@ -24,10 +24,10 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 		Short: "Change how many jobs of a queue run, how its leases are kept, or the weight of one of its partition keys",
 		Long: `Change settings of a queue. They are kept in the database, and every worker and
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
-cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
+cannot work are refused. docs/internals/guarantees.md shows settings for five ways of recovery,
 docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit,
 --key-rate, --key-order and --key-separator do: they hold from the next claim on.
-docs/guarantees.md says what --age-after does for jobs of low priority, and
+docs/internals/guarantees.md says what --age-after does for jobs of low priority, and
 docs/configuration.md how long finished jobs are kept.
 A shorter --retention deletes jobs that are kept now, and needs --yes.
 

@@ -67,7 +67,7 @@ and death by a signal, is a failed attempt, with the end of standard error as it
 --run-stream keeps processes that take job after job, as lines of JSON on standard
 input, and --run-http posts jobs to a server. docs/subprocess.md has all three contracts.
 With --ends-itself, a handler calls jobq.complete in its own transaction, with the token in
-JOBQ_RUN_TOKEN, and so stores its effects and the job's end together: docs/complete.md.
+JOBQ_RUN_TOKEN, and so stores its effects and the job's end together: docs/transactional-completion.md.
 With --steps, a script does durable steps with "jobq job step": docs/steps.md.
 
 --config names a file that says more about each kind: user, limits, environment,

@@ -135,11 +135,11 @@ var pages = map[string]page{
 				wait $worker`},
 		},
 	},
-	"docs/compare.md": {rules: []rule{
+	"docs/internals/crash-comparison.md": {rules: []rule{
 		{line: "func (s *shop) handle(", file: "examples/order/order.go"},
 		{line: "func orderWorkflow(", excused: "for another library, which jobq does not depend on", all: true},
 	}},
-	"docs/complete.md": {
+	"docs/transactional-completion.md": {
 		ownServer: true,
 		replaced:  []string{"python3 charge.py", "./charge"},
 		before:    `psql "$DATABASE_URL" -qXc "create table account (name text, balance int); insert into account values ('ann', 100)" -f roles.sql`,
@@ -157,7 +157,7 @@ var pages = map[string]page{
 			{line: `{"begin":`, excused: "an export, shortened; docs/cli.md has its fields from the types", all: true},
 		},
 	},
-	"docs/crash-test.md": {
+	"docs/internals/crash-test.md": {
 		before:   `psql "$DATABASE_URL" -qXc "create table charged (order_id bigint)"`,
 		replaced: []string{"any($1)", "any('{1}')"},
 		rules: []rule{
@@ -196,7 +196,7 @@ var pages = map[string]page{
 		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
 		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
 	}},
-	"docs/failures.md": {
+	"docs/retries.md": {
 		before:   jobs4711,
 		replaced: []string{"3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
 		rules: []rule{
@@ -205,7 +205,7 @@ var pages = map[string]page{
 			{line: "jobq errors requeue 3f2a9c1e --rate", first: failed},
 		},
 	},
-	"docs/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
+	"docs/internals/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
 		{line: "with psycopg", file: "examples/languages/produce.py"},
@@ -246,7 +246,7 @@ var pages = map[string]page{
 			{line: `{"id":11`, excused: "what it prints"},
 		},
 	},
-	"docs/scale.md": {rules: []rule{
+	"docs/internals/scale.md": {rules: []rule{
 		{line: `DATABASE_URL="$MAIL_DATABASE"`, instead: "jobq worker -q mail --run send=cat", until: "worker started"},
 		{line: `DATABASE_URL="$REPORTS_DATABASE"`, instead: "jobq worker -q reports --run report=cat", until: "worker started"},
 		{line: "jobq bench drain", instead: "jobq bench drain --jobs 1000 --workers 4 --slots 500"},

@@ -63,7 +63,7 @@ type Run struct {
 // Span is a time by the database's clock.
 type Span struct{ From, To time.Time }
 
-// Violation is a broken promise: an invariant of faults.md, and what happened.
+// Violation is a broken promise: an invariant of docs/internals/fault-tests.md, and what happened.
 type Violation struct {
 	Invariant string
 	What      string

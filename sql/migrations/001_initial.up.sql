@@ -1917,7 +1917,7 @@ begin
 end $$;
 
 -- Functions with which a program reports about its own run, in a transaction of its own: so an effect
--- and the end of its job are stored together or not at all (docs/complete.md). Each
+-- and the end of its job are stored together or not at all (docs/transactional-completion.md). Each
 -- call is fenced as the worker's own statements are (sql/queries/end.sql). The token
 -- names three things. The lease. When it was claimed, since a lease's id may come again after a
 -- failover. And the job's slot in it: with the token of another job of the same
@@ -10806,7 +10806,7 @@ create function jobq.watch_end(id text) returns void
 
 -- What happened to jobs and janitors, for people.
 
--- What janitors and starting workers saw and did, for people: see docs/guarantees.md.
+-- What janitors and starting workers saw and did, for people: see docs/internals/guarantees.md.
 create table jobq.event (
   id      bigint      not null generated always as identity primary key,
   at      timestamptz not null default clock_timestamp(),

@@ -1,5 +1,5 @@
 -- Functions with which a program reports about its own run, in a transaction of its own: so an effect
--- and the end of its job are stored together or not at all (docs/complete.md). Each
+-- and the end of its job are stored together or not at all (docs/transactional-completion.md). Each
 -- call is fenced as the worker's own statements are (sql/queries/end.sql). The token
 -- names three things. The lease. When it was claimed, since a lease's id may come again after a
 -- failover. And the job's slot in it: with the token of another job of the same

@@ -1,6 +1,6 @@
 -- What happened to jobs and janitors, for people.
 
--- What janitors and starting workers saw and did, for people: see docs/guarantees.md.
+-- What janitors and starting workers saw and did, for people: see docs/internals/guarantees.md.
 create table jobq.event (
   id      bigint      not null generated always as identity primary key,
   at      timestamptz not null default clock_timestamp(),

@@ -1,5 +1,5 @@
 // Package command has the registry of what an operator can do in the terminal UI,
-// and the keys that do it. Help, hints, palette, docs/keys.md and the operator's own
+// and the keys that do it. Help, hints, palette, docs/tui-keys.md and the operator's own
 // keys are made of it; the parts of the UI and the tests name commands and keys as
 // they are called here, so that another key is one change.
 package command

@@ -15,7 +15,7 @@ func WithKeys(keys map[string][]string) (Registry, error) {
 	for _, id := range slices.Sorted(maps.Keys(keys)) {
 		c := registry.Find(id)
 		if c == nil {
-			return nil, fmt.Errorf("no command %q for %q; docs/keys.md lists them", id, strings.Join(keys[id], " "))
+			return nil, fmt.Errorf("no command %q for %q; docs/tui-keys.md lists them", id, strings.Join(keys[id], " "))
 		}
 		if len(keys[id]) == 0 || slices.Contains(keys[id], "") {
 			return nil, fmt.Errorf("%s: a key is missing", id)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Markdown is docs/keys.md: the registry of commands as a page.
+// Markdown is docs/tui-keys.md: the registry of commands as a page.
 func Markdown() string {
 	var page strings.Builder
 	page.WriteString("# Keys of `jobq tui`\n\nGenerated from the registry of commands: `JOBQ_GOLDEN=write go test ./tui/command`. " +

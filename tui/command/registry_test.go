@@ -9,7 +9,7 @@ import (
 )
 
 // The registry has no key twice in one place, a help for everything, and
-// docs/keys.md says the same.
+// docs/tui-keys.md says the same.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	for _, name := range append(slices.Clone(notOnJob), Job) {
@@ -30,7 +30,7 @@ func TestRegistry(t *testing.T) {
 		require.False(t, ids[c.ID], c.ID)
 		ids[c.ID] = true
 	}
-	const path = "../../docs/keys.md"
+	const path = "../../docs/tui-keys.md"
 	if os.Getenv("JOBQ_GOLDEN") == "write" {
 		require.NoError(t, os.WriteFile(path, []byte(Markdown()), 0o600))
 	}

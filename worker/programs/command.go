@@ -61,7 +61,7 @@ type Command struct {
 	LostTerminates bool
 	// EndsItself says that the program ends its jobs itself, in transactions of its own
 	// that call jobq.complete or its like with the token in JOBQ_RUN_TOKEN:
-	// docs/complete.md. Its success is then believed only if such an end is stored; without, it is
+	// docs/transactional-completion.md. Its success is then believed only if such an end is stored; without, it is
 	// a failed attempt. Default: the exit code or answer ends the job.
 	EndsItself bool
 	// Steps says that the program does durable steps, such as those of jobq job step, with
