@@ -128,7 +128,7 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	if out, err := exec.CommandContext(ctx, c.binary, "migrate", "up", "--database-url", l.url(l.database)).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
 		return l, fmt.Errorf("migrate: %w: %s", err, out)
 	}
-	if err := l.set("--lease", lease.String(), "--extend-every", extendEvery.String()); err != nil {
+	if err := l.set("lease="+lease.String(), "extend_every="+extendEvery.String()); err != nil {
 		return l, err
 	}
 	if err := l.changeFunctions(); err != nil {

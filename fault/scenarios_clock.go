@@ -19,7 +19,7 @@ const (
 // must go on at once, and not when the clock comes to where it was.
 func oddClocks(l *lab) error {
 	l.run.ClockSteps, l.run.StatsGo = true, true
-	if err := l.set("--rate", fmt.Sprintf("%d/s", queueRate), "--burst", fmt.Sprint(queueBurst)); err != nil {
+	if err := l.set(fmt.Sprintf("rate=%d/s", queueRate), fmt.Sprintf("burst=%d", queueBurst)); err != nil {
 		return err
 	}
 	const before2026 = "-34560000"

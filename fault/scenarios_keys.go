@@ -42,11 +42,11 @@ const mostOpenOfAKey = `with open as (
 // workers are killed, and stopped for longer than their leases. Never may more jobs of a
 // key be open than the limit, and as many of each must be when all is well again and jobs wait.
 func keysAndKills(l *lab) error {
-	if err := l.set("--key-limit", fmt.Sprint(keyLimit)); err != nil {
+	if err := l.set(fmt.Sprintf("key_limit=%d", keyLimit)); err != nil {
 		return err
 	}
 	// Such a key is full in the middle of its turns, which outlive the workers.
-	if err := l.set("--key", "key 0", "--weight", "5"); err != nil {
+	if err := l.set("--key", "key 0", "weight=5"); err != nil {
 		return err
 	}
 	l.more = ofSomeKey
@@ -112,7 +112,7 @@ const aboveKeyRate = `with start as (
 // are killed and stopped. In no span may more jobs of a key start than its rate and burst allow. Some come after their key has had
 // nothing to do, which gives it no more than its burst.
 func keyRateAndKills(l *lab) error {
-	if err := l.set("--key-rate", fmt.Sprintf("%d/s", keyRate), "--key-rate-burst", fmt.Sprint(keyBurst)); err != nil {
+	if err := l.set(fmt.Sprintf("key_rate=%d/s", keyRate), fmt.Sprintf("key_rate_burst=%d", keyBurst)); err != nil {
 		return err
 	}
 	l.more = ofSomeKey

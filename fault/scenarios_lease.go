@@ -92,7 +92,7 @@ func loseAnswers(l *lab) error {
 // their leases end.
 func loseClaims(l *lab) error {
 	const long = 10 * patience
-	if err := l.set("--lease", long.String(), "--extend-every", extendEvery.String()); err != nil {
+	if err := l.set("lease="+long.String(), "extend_every="+extendEvery.String()); err != nil {
 		return err
 	}
 	if err := l.janitor(); err != nil {
@@ -201,7 +201,7 @@ func lateForLost(l *lab) error {
 // lockedEnd keeps the row of a job locked while it ends on it. The lease must not
 // be told of the end before it is stored. Leases are long, so that none ends meanwhile.
 func lockedEnd(l *lab) error {
-	if err := l.set("--lease", "20s"); err != nil {
+	if err := l.set("lease=20s"); err != nil {
 		return err
 	}
 	if _, err := l.crew(1); err != nil {

@@ -34,7 +34,7 @@ const openNow = "select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ende
 // longer than their leases. Never may more jobs be open than the limit, and as many must
 // be when all is well again and jobs wait.
 func limitAndKills(l *lab) error {
-	if err := l.set("--limit", fmt.Sprint(queueLimit)); err != nil {
+	if err := l.set(fmt.Sprintf("limit=%d", queueLimit)); err != nil {
 		return err
 	}
 	faults, err := l.killAndStop(12, 200)
@@ -115,7 +115,7 @@ const aboveRate = `with start as (
 // rateAndKills has a queue with a rate, and more jobs than that, while its workers are
 // killed and stopped. In no span may more jobs start than the rate and its burst allow.
 func rateAndKills(l *lab) error {
-	if err := l.set("--rate", fmt.Sprintf("%d/s", queueRate), "--burst", fmt.Sprint(queueBurst)); err != nil {
+	if err := l.set(fmt.Sprintf("rate=%d/s", queueRate), fmt.Sprintf("burst=%d", queueBurst)); err != nil {
 		return err
 	}
 	faults, err := l.killAndStop(30, 60)

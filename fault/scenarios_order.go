@@ -26,7 +26,7 @@ const outOfOrder = `with claim as (
 // orderAndKills has a queue whose keys run in order while its workers are killed, and stopped for longer
 // than their leases. The claims of each key must be in the order of the ids, and never may two jobs of a key be open.
 func orderAndKills(l *lab) error {
-	if err := l.set("--key-order", "hold"); err != nil {
+	if err := l.set("key_order=hold"); err != nil {
 		return err
 	}
 	l.more = ofSomeKey

@@ -276,7 +276,7 @@ func poisonBesideOthers(l *lab) error {
 // comes later than that costs an attempt, which would tell of the machine's load
 // and not of drains.
 func drains(l *lab) error {
-	if err := l.set("--lease", "20s"); err != nil {
+	if err := l.set("lease=20s"); err != nil {
 		return err
 	}
 	workers, err := l.crew(2)
@@ -318,7 +318,7 @@ func restartBesideSibling(l *lab) error {
 	if err := l.janitor("--scan", "0"); err != nil { // only restarts recover
 		return err
 	}
-	if err := l.set("--lease", "1h"); err != nil {
+	if err := l.set("lease=1h"); err != nil {
 		return err
 	}
 	siblings := make([]int64, 0, 2)

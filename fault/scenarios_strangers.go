@@ -234,7 +234,7 @@ func (l *lab) prepareForStrangers() error {
 	l.more = ofSomeKey
 	return errors.Join(
 		l.execute("create table public.step_effect (job bigint not null, name text not null, token bigint not null)"),
-		l.set("--limit", "6", "--rate", "100/s", "--key-limit", fmt.Sprint(keyLimit)),
+		l.set("limit=6", "rate=100/s", fmt.Sprintf("key_limit=%d", keyLimit)),
 		l.execute("select jobq.schedule_set('s' || n, 'tick', every => '1 s', queue => 'ticks') from generate_series(1, 3) n"),
 	)
 }

@@ -64,7 +64,7 @@ func Parse(text string) (*Keyring, error) {
 		for _, word := range strings.FieldsFunc(line, func(char rune) bool { return strings.ContainsRune(" \t\r\n,", char) }) {
 			name, encoded, ok := strings.Cut(word, ":")
 			if !ok {
-				return nil, fmt.Errorf("keyring: key %d must be NAME:BASE64, as \"jobq keys new\" prints it", len(keys)+1)
+				return nil, fmt.Errorf("keyring: key %d must be NAME:BASE64, as \"jobq keygen\" prints it", len(keys)+1)
 			}
 			if err := coding.CheckKeyName(name); err != nil {
 				return nil, fmt.Errorf("keyring: key %d: %w", len(keys)+1, err)

@@ -12,7 +12,7 @@ var (
 	janitorLeading = gauge("jobq_janitor_leading", "Whether the janitor is the leader.")
 	janitorReaped  = counter("jobq_janitor_reaped_total", "Runs whose lease had ended, taken away from their workers.")
 	janitorPasses  = counter("jobq_janitor_passes_total", "Passes of recovery that came to their end.")
-	janitorErrors  = counter("jobq_janitor_errors_total", "What the janitor could not do, as in jobq events.")
+	janitorErrors  = counter("jobq_janitor_errors_total", "What the janitor could not do, as in jobq janitor events.")
 	janitorLooked  = gauge("jobq_janitor_last_look_timestamp_seconds", "When the janitor last looked what is due, as Unix time.")
 	janitorChore   = gauge("jobq_janitor_chore_last_success_timestamp_seconds",
 		"When this janitor last finished the chore, as Unix time.", "chore")

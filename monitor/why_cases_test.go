@@ -130,7 +130,7 @@ func waitingCases() []whyCase {
 			id := p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
 			p.exec("update jobq.pending set run_at = now() - interval '5 min' where id = $1", id)
 			return id
-		}, codes{monitor.ReasonDue}, []string{"no janitor has put it in the line yet; one is alive"}, "jobq events"},
+		}, codes{monitor.ReasonDue}, []string{"no janitor has put it in the line yet; one is alive"}, "jobq janitor events"},
 		{"paused", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.pause()
@@ -181,7 +181,7 @@ func waitingCases() []whyCase {
 			p.Complete(p.Claim("q", 3)[0])
 			p.limit(operator.QueueChange{MaxRunning: new(2)})
 			return p.enqueue(jobq.EnqueueOptions{})
-		}, codes{monitor.ReasonQueueLimit}, []string{"the queue is at its limit: 2 of 2 jobs run, the oldest is job 2, claimed ", " by w; 1 job is before it in the line"}, "jobq queues set q --limit N; what the oldest does: jobq why 2"},
+		}, codes{monitor.ReasonQueueLimit}, []string{"the queue is at its limit: 2 of 2 jobs run, the oldest is job 2, claimed ", " by w; 1 job is before it in the line"}, "jobq queues set q limit=N; what the oldest does: jobq why 2"},
 		{"queue below its limit and its rate", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			for range 2 {
@@ -208,13 +208,13 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{KeyLimit: new(2)})
 			p.claimKeyed(2)
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs of its key are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
+		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs of its key are before it in the line"}, "jobq queues set q key_limit=N; what the oldest does: jobq why 1"},
 		{"partition key at its rate", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.throttleKey("a")
 			p.enqueue(jobq.EnqueueOptions{})
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonKeyRate}, []string{"the partition key a is at its rate of 1/h: its next job may start at ", "in 59m", "; 1 job of its key is before it in the line"}, "wait, or raise the rate: jobq queues set q --key-rate N/s"},
+		}, codes{monitor.ReasonKeyRate}, []string{"the partition key a is at its rate of 1/h: its next job may start at ", "in 59m", "; 1 job of its key is before it in the line"}, "wait, or raise the rate: jobq queues set q key_rate=N/s"},
 		{"partition key below its rate", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.throttleKey("a")
@@ -344,7 +344,7 @@ func waitingCases() []whyCase {
 			p.throttle()
 			p.enqueue(jobq.EnqueueOptions{})
 			return p.enqueue(jobq.EnqueueOptions{})
-		}, codes{monitor.ReasonQueueRate}, []string{"the queue is at its rate of 1/h: the next job may start at ", "in 58m; 1 job is before it in the line"}, "jobq queues set q --rate N/s"},
+		}, codes{monitor.ReasonQueueRate}, []string{"the queue is at its rate of 1/h: the next job may start at ", "in 58m; 1 job is before it in the line"}, "jobq queues set q rate=N/s"},
 		{"all that limits at once", func(p planted) int64 {
 			p.serve("w", 1, "greeting")
 			p.enqueue(jobq.EnqueueOptions{})

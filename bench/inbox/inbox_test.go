@@ -133,7 +133,7 @@ func TestGraphileWorker(t *testing.T) {
 		{"addJob", "sort", object{"n": 8}, object{"flags": []string{"slow"}}},
 	})
 	answered(t, came[:3])
-	require.Contains(t, came[3].Error, "queue serial runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default --key-limit 1")
+	require.Contains(t, came[3].Error, "queue serial runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default key_limit=1")
 	require.Contains(t, came[4].Error, "job of task sort for graphile-worker: job_key")
 	require.Contains(t, came[5].Error, "flags")
 	_, err := pool.Exec(t.Context(), `select jobq.act_queue_set('test', 'default', '{"key_limit": 1}')`)

@@ -159,7 +159,7 @@ func TestJobCommands(t *testing.T) {
 		"state":           {"list", "--state", "sleeping"},
 		"limit":           {"list", "--limit", "5000"},
 		"--limit must":    {"list", "--limit", "0"},
-		"limit must":      {"events", "--limit", "-5"},
+		"limit must":      {"janitor", "events", "--limit", "-5"},
 		"list by id":      {"list", "state:failed", "--sort", "finished", "--before", "2"},
 		"audit id":        {"undo", "x"},
 		"unknown flag":    {"list", "--nonsense"},

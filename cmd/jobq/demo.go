@@ -23,7 +23,7 @@ PostgreSQL and removes it afterwards.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd, folder) },
 	}
-	command.Flags().StringVar(&folder, "folder", "", "folder with files to work on (default: some of the system's)")
+	command.Flags().StringVar(&folder, "dir", "", "folder with files to work on (default: some of the system's)")
 	command.AddCommand(newDemoWorkerCommand(a))
 	return command
 }

@@ -17,8 +17,8 @@ import (
 func newDoctorCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with the queue and its database, and say what to do",
-		Long: `Look for what is wrong with the queue and its database, and say what to do: one line for
+		Short: "Say what is wrong with queues and database, and what to do",
+		Long: `Say what is wrong with queues and database, and what to do: one line for
 each finding, the worst first. It changes nothing, and no statement of it takes longer
 than three seconds. docs/doctor.md says what each check means.
 
@@ -29,7 +29,7 @@ Exit codes: 0 healthy, or notes only; 5 warnings; 6 at least one critical findin
 everywhere, 1 means that the database cannot be examined, and 2 a wrong command line.`,
 		Example: `  jobq doctor
   jobq doctor --json | jq -r '.findings[].check'
-  */10 * * * *  jobq doctor --quiet   # in a crontab: mail only when something is wrong`,
+  */10 * * * *  jobq doctor --quiet   # in a crontab: mail only what is wrong`,
 		Args: exactArgs(0),
 	}
 	var quiet bool

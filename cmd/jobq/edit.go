@@ -98,8 +98,8 @@ With keys, new args are encrypted.
 ` + bulkHelp,
 		Example: `  jobq edit 4711                                  # in your editor
   jobq edit 4711 --args @args.json --run-at 'tomorrow 09:00'
-  jobq edit --filter 'queue:email kind:Send*' --queue bulk --priority 10 --dry-run
-  jobq edit --filter 'state:scheduled tag:eu' --max-attempts 3 --yes --max 1000 --rate 100/s`,
+  jobq edit --filter 'queue:email kind:Send*' --priority 10 --dry-run
+  jobq edit --filter 'state:scheduled tag:eu' --max-attempts 3 --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			targets, err := bulk.targetsOf(cmd, args)
 			if err != nil {
@@ -223,7 +223,7 @@ func newCloneCommand(a *app) *cobra.Command {
 	var values changeFlags
 	command := &cobra.Command{
 		Use:   "clone ID",
-		Short: "Add a job that is made as another one was",
+		Short: "Copy a job",
 		Long: `Add a job with the kind, args, queue, priority, limits, tags and metadata of another
 one, in whatever state that is, but for what flags say. It can start at once unless
 --run-at says when, and has no unique key. The new job's id is printed. Encrypted args stay

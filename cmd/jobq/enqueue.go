@@ -44,15 +44,15 @@ to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
   jobq enqueue sync '{"id": 7, "at": "now"}' --unique-by id --unique-window 1h
-  jobq enqueue index '{"page": 7}' --unique-by page --delay 10s --on-conflict replace
+  jobq enqueue index '{"page": 7}' --unique-by page --on-conflict replace
   jobq enqueue export '{"id": 7}' --partition-key customer-17
-  jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
+  jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone
   jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
   jobq enqueue report --after 12,13                   # when both have completed
-  jobq enqueue --graph < import.ndjson                # {"name": "load", "kind": "load", "after": ["fetch"]}
-  jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
+  jobq enqueue --graph < import.ndjson
+  jobq enqueue --exec -- convert big.png small.jpg
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if wait && (graph || isEnqueueOfMany(args, exec, ndjson)) {

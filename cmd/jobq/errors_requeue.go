@@ -19,7 +19,7 @@ func newErrorsRequeueCommand(a *app) *cobra.Command {
 	var bulk bulkFlags
 	command := &cobra.Command{
 		Use:   "requeue GROUP",
-		Short: "Requeue the jobs of a group of failures: a sample, then the others at a rate",
+		Short: "Requeue a group: a sample first, then the others at a rate",
 		Long: `Requeue the jobs of a group of failures that have failed for good within --since. With --sample it
 requeues that many, the newest, and says how to see what becomes of them: they run before
 the others are risked. In the audit a sample is "not at its end", since the others are

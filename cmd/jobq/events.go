@@ -14,10 +14,10 @@ func newEventsCommand(a *app) *cobra.Command {
 	limit := 50
 	command := &cobra.Command{
 		Use:   "events",
-		Short: "List what janitors saw and did: stalled and orphaned jobs, quarantined kinds, leadership, errors",
-		Example: `  jobq events
-  jobq events --limit 1000 --json
-  jobq events --before 4711`,
+		Short: "List what janitors saw and did, newest first",
+		Example: `  jobq janitor events
+  jobq janitor events --limit 1000 --json
+  jobq janitor events --before 4711`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			events, err := monitor.New(client).Events(cmd.Context(), before, limit)

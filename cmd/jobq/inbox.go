@@ -14,8 +14,8 @@ func newInboxCommand(a *app) *cobra.Command {
 	var remove bool
 	command := &cobra.Command{
 		Use:   "inbox QUEUE",
-		Short: "Print SQL that takes to jobq what producers insert into another queue",
-		Long: `Print SQL that takes to jobq what producers insert into another queue, for those who switch.
+		Short: "Forward jobs from River, graphile-worker or pg-boss",
+		Long: `Forward jobs from River, graphile-worker or pg-boss, for those who switch.
 QUEUE is ` + strings.Join(inbox.Queues(), ", ") + `.
 
 Producers stay as they are, with the client of the other queue. A trigger on its table adds

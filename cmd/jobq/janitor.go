@@ -50,10 +50,10 @@ func newJanitorCommand(a *app) *cobra.Command {
 	mode := string(janitor.Leader)
 	command := &cobra.Command{
 		Use:   "janitor",
-		Short: "Recover jobs of dead workers, start scheduled ones, keep the tables in order",
+		Short: "Recover jobs of dead workers and start scheduled ones",
 		Long: `Run a janitor by itself. Every "jobq worker" has one inside; one of all is the leader
 and works, the others wait to take over. docs/internals/guarantees.md says what it promises, and
-"jobq events" what it has done.`,
+"jobq janitor events" what it has done.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseZero(cmd, zeroIsDefault()...); err != nil {
@@ -90,5 +90,6 @@ and works, the others wait to take over. docs/internals/guarantees.md says what 
 	f.add(flags)
 	addMetricsFlag(flags, &metricsAddr)
 	log.add(flags)
+	command.AddCommand(newEventsCommand(a))
 	return command
 }

@@ -22,7 +22,7 @@ const controlVariable = "JOBQ_CONTROL_FD"
 func newJobCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "job",
-		Short: "Tell the worker about the job that runs: for shell scripts",
+		Short: "For scripts that a worker runs: say how far the job is",
 		Long: `Tell the worker about the job that runs this script: how far it is, what the next run
 may resume from, its result. Only for programs that a worker runs. They need no database
 for that, but for durable steps: step, sleep, wait-event, spawn and await (docs/steps.md).`,
@@ -30,7 +30,7 @@ for that, but for durable steps: step, sleep, wait-event, spawn and await (docs/
   jobq job checkpoint '{"page": 7}'
   jobq job result @summary.json
   jobq job snooze 10m && exit 0
-  jobq job step charge -- ./charge.sh && jobq job sleep 1d && jobq job step thank -- ./thank.sh`,
+  jobq job step charge -- ./charge.sh && jobq job sleep 1d`,
 	}
 	return asGroup(command, newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
 		newJobStepCommand(a), newJobSleepCommand(a), newJobWaitEventCommand(a), newJobSpawnCommand(a), newJobAwaitCommand(a),
@@ -88,7 +88,7 @@ func newJobValueCommand(name, short string) *cobra.Command {
 
 func newJobSnoozeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "snooze DURATION", Short: "Run the job again later without using an attempt, when the program exits with 0",
+		Use: "snooze DURATION", Short: "Run the job again later, when the program exits with 0",
 		Args: exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			after, err := when.ParseDuration(args[0])

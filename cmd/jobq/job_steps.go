@@ -45,7 +45,7 @@ type stepOutput struct {
 func newJobStepCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "step NAME -- COMMAND [ARGS...]",
-		Short: "Run a command once, and write what it wrote when the job runs again",
+		Short: "Run a command once, and write again what it wrote",
 		Long: `Run a command as a durable step of the job. When it has ended with exit code 0, its
 standard output is stored with the job and written: 1,000,000 bytes of text at most, or
 750,000 of anything else. If the job runs again later, because the script failed further
@@ -57,7 +57,7 @@ instance by $JOBQ_IDEMPOTENCY_KEY.
 
 Needs a kind with "steps: true", and a database: DATABASE_URL, for a login in the role
 jobq_runner. See docs/steps.md.`,
-		Example: `  order=$(jobq job step order -- curl -fsS -d @order.json "https://shop.example/orders?key=$JOBQ_IDEMPOTENCY_KEY")
+		Example: `  order=$(jobq job step order -- ./order.sh "$JOBQ_IDEMPOTENCY_KEY")
   jobq job step "resize $file" -- convert "$file" small.png`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -197,7 +197,7 @@ func newJobSleepCommand(a *app) *cobra.Command {
 	var name string
 	command := &cobra.Command{
 		Use:   "sleep DURATION",
-		Short: "End the run, and have the job run again after a time without using an attempt",
+		Short: "End the run; the job goes on after a time",
 		Long: `Make the job wait without holding a slot, as a durable step. The first time, this ends
 the run and exits with 75, with which the script must exit as well: "set -e" does that.
 When the time is over, the job runs again, and this command does nothing and exits with 0.

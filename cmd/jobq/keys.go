@@ -120,28 +120,19 @@ func (c argsCodec) encodeFor(ctx context.Context, client *jobq.Client, id int64,
 	return c.encode(ctx, job, args)
 }
 
-// newKeysCommand is "jobq keys".
-func newKeysCommand() *cobra.Command {
-	return asGroup(&cobra.Command{
-		Use:   "keys",
-		Short: "Make keys that encrypt the args and results of jobs",
-		Long: `Make keys for --keys-file and JOBQ_KEYS, with which args, checkpoints, results and steps are
-encrypted: docs/encryption.md.`,
-		Example: "  (umask 077; jobq keys new > keys)",
-	}, newKeysNewCommand())
-}
-
-func newKeysNewCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "new [NAME]",
-		Short: "Print a new key, as a line of a file of keys",
+// newKeygenCommand is "jobq keygen".
+func newKeygenCommand() *cobra.Command {
+	return withoutDatabase(&cobra.Command{
+		Use:   "keygen [NAME]",
+		Short: "Make a key that encrypts the args and results of jobs",
 		Long: `Print a new random key, as a line of a file of keys: NAME:SECRET. The name is stored with
 each value that the key encrypts, and is no secret; without one, it has today's date. The
 secret is nowhere else: without it, nobody can read what it has encrypted.
 
-The first key of a file encrypts, and all decrypt.`,
-		Example: `  (umask 077; jobq keys new > keys)
-  jobq keys new k2 >> keys        # decrypts only, until it is moved to the top`,
+The first key of a file encrypts, and all decrypt: --keys-file and JOBQ_KEYS take such files.
+docs/encryption.md is a guide.`,
+		Example: `  (umask 077; jobq keygen > keys)
+  jobq keygen k2 >> keys        # decrypts only, until it is moved to the top`,
 		Args: rangeArgs(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := time.Now().UTC().Format("k2006-01-02")
@@ -155,5 +146,5 @@ The first key of a file encrypts, and all decrypt.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), key.Line())
 			return err
 		},
-	}
+	})
 }

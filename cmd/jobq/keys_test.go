@@ -23,7 +23,7 @@ func keysFile(t *testing.T, names ...string) string {
 	t.Helper()
 	var lines strings.Builder
 	for _, name := range names {
-		out, stderr, code := invoke(t, "", "keys", "new", name)
+		out, stderr, code := invoke(t, "", "keygen", name)
 		require.Zero(t, code, stderr)
 		lines.WriteString(out)
 	}
@@ -250,12 +250,12 @@ func TestWaitEncrypted(t *testing.T) {
 // A new key is one line that a file of keys can have, different each time.
 func TestKeysNew(t *testing.T) {
 	t.Parallel()
-	first, _, code := invoke(t, "", "keys", "new")
+	first, _, code := invoke(t, "", "keygen")
 	require.Zero(t, code)
-	second, _, _ := invoke(t, "", "keys", "new")
+	second, _, _ := invoke(t, "", "keygen")
 	require.Regexp(t, `^k\d{4}-\d{2}-\d{2}:[A-Za-z0-9+/]{43}=\n$`, first)
 	require.NotEqual(t, first, second)
-	_, stderr, code := invoke(t, "", "keys", "new", "a b")
+	_, stderr, code := invoke(t, "", "keygen", "a b")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "the name of a key must be")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -27,11 +26,11 @@ A kind whose workers crash again and again is paused by jobq itself: that is its
   jobq kinds resume Encode`,
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List kinds with their workers, what ended within the last hour, and whether they are paused", Args: exactArgs(0),
+		Short: "List kinds with their workers and what ended of late", Args: exactArgs(0),
 		RunE: a.withClient(a.listKinds),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, list, newKindsPauseCommand(a), newKindsResumeCommand(a))
+	return asList(command, list, newKindsPauseCommand(a), newKindsResumeCommand(a))
 }
 
 func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) error {
@@ -54,18 +53,11 @@ func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) err
 	return t.flush()
 }
 
-// kindChanged is what "kinds pause --json" and "kinds resume --json" write.
-type kindChanged struct {
-	Kind    string `json:"kind"`
-	AuditID int64  `json:"audit_id,omitempty"`
-	Changed bool   `json:"changed"`
-}
-
 func newKindsPauseCommand(a *app) *cobra.Command {
 	var reason string
 	var isNew bool
 	command := &cobra.Command{
-		Use: "pause KIND", Short: "Let workers claim no more jobs of a kind, in any queue; what runs goes on", Args: exactArgs(1),
+		Use: "pause KIND", Short: "Let workers claim no more jobs of a kind, in any queue", Args: exactArgs(1),
 		Example: `  jobq kinds pause Encode --reason "the codec is broken"
   jobq kinds pause Import --new     # before its first job`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
@@ -78,7 +70,7 @@ func newKindsPauseCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.sayKind(cmd, kindChanged{args[0], id, id > 0}, "paused")
+			return a.sayChanged(cmd, changed{Kind: args[0], AuditID: id}, "paused")
 		}),
 	}
 	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
@@ -101,24 +93,11 @@ func newKindsResumeCommand(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.sayKind(cmd, kindChanged{args[0], id, id > 0}, "running")
+			return a.sayChanged(cmd, changed{Kind: args[0], AuditID: id}, "running")
 		}),
 	}
 	a.addJSONFlag(command)
 	return command
-}
-
-func (a *app) sayKind(cmd *cobra.Command, changed kindChanged, state string) error {
-	out := cmd.OutOrStdout()
-	if a.json {
-		return writeJSON(out, changed)
-	}
-	if !changed.Changed {
-		_, err := fmt.Fprintf(out, "kind %s is already %s\n", printable.Line(changed.Kind), state)
-		return err
-	}
-	_, err := fmt.Fprintf(out, "kind %s is %s; take it back with: jobq undo %d\n", printable.Line(changed.Kind), state, changed.AuditID)
-	return err
 }
 
 // kindKnown is an error, with a similar name, unless the kind is one of Monitor.Kinds.

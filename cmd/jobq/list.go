@@ -34,14 +34,15 @@ type listFlags struct {
 func newListCommand(a *app) *cobra.Command {
 	var f listFlags
 	command := &cobra.Command{
-		Use:   "list [FILTER...]",
-		Short: "List jobs, newest first",
-		Long:  "List jobs, newest first unless sorted otherwise.\n\n" + filterHelp,
+		Use:     "list [FILTER...]",
+		Aliases: []string{"ls", "jobs"},
+		Short:   "List jobs, newest first",
+		Long:    "List jobs, newest first unless sorted otherwise.\n\n" + filterHelp,
 		Example: `  jobq list 'state:failed queue:email kind:Send*' --sort finished
   jobq list state:scheduled --sort due -o wide
   jobq list 'args.tenant=4411 age:<2h' -o jsonl | jq .id
   jobq list -queue:email -tag:test     # jobs of other queues, without that tag
-  jobq list state:failed --watch       # one JSON object per change, until interrupted
+  jobq list state:failed --watch       # one JSON object per change
   jobq list --after 4711               # the page after job 4711`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			if a.json {

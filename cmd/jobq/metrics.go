@@ -74,7 +74,7 @@ Workers and janitors have figures of their own: see their --metrics-addr.
 /healthz answers 200 while the process lives, /readyz 200 while the database answers.
 docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTERM or SIGINT.`,
 		Example: `  jobq metrics
-  jobq metrics --addr 0.0.0.0:9400`,
+  jobq metrics --metrics-addr 0.0.0.0:9400`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logging.logger(cmd.ErrOrStderr())
@@ -103,7 +103,7 @@ docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTER
 			return nil
 		},
 	}
-	command.Flags().StringVar(&address, "addr", "127.0.0.1:9400", "address at which to serve; 0.0.0.0:9400 for all who reach it, without a password")
+	command.Flags().StringVar(&address, "metrics-addr", "127.0.0.1:9400", "address at which to serve; 0.0.0.0:9400 for all who reach it, without a password")
 	durationVar(command.Flags(), &doctorEvery, "doctor-every", 10*time.Minute, "how often to make the checks of jobq doctor; 0 for never")
 	logging.add(command.Flags())
 	return command

@@ -28,7 +28,7 @@ func TestMetricsCommands(t *testing.T) {
 		{[]string{"worker", "--run", "hello=cat", "--metrics-addr", "127.0.0.1:0"}, "jobq_worker_claimed_total 0\n"},
 		{[]string{"worker", "--run", "hello=cat", "--metrics-addr", "127.0.0.1:0"}, "jobq_janitor_passes_total "},
 		{[]string{"janitor", "--metrics-addr", "127.0.0.1:0"}, "jobq_janitor_reaped_total 0\n"},
-		{[]string{"metrics", "--addr", "127.0.0.1:0"}, "jobq_up 1\n"},
+		{[]string{"metrics", "--metrics-addr", "127.0.0.1:0"}, "jobq_up 1\n"},
 	} {
 		p := startProcess(t, append(test.args, "--database-url", url)...)
 		p.awaitLog(t, "serving metrics")
@@ -47,7 +47,7 @@ func TestMetricsCommands(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	_, stderr, code := invoke(t, "", "metrics", "--doctor-every", "9s", "--database-url", url)
 	require.Equal(t, exitUsage, code, stderr)
-	_, stderr, code = invoke(t, "", "metrics", "--addr", address, "--database-url", url)
+	_, stderr, code = invoke(t, "", "metrics", "--metrics-addr", address, "--database-url", url)
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "--addr "+address)
 }

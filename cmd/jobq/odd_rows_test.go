@@ -195,7 +195,7 @@ func TestOddRowsAreShown(t *testing.T) {
 	require.NoError(t, err)
 	for _, command := range []string{
 		"list", "list --json --limit 1000", "list state:failed --json --limit 1000", "list state:scheduled --sort due", "list state:running --json",
-		"list state:failed --sort finished", "errors", "queues", "stats", "workers", "kinds", "events --json", "audit --json",
+		"list state:failed --sort finished", "errors", "queues", "stats", "workers", "kinds", "janitor events --json", "audit --json",
 	} {
 		out, stderr, code := invoke(t, "", append(strings.Fields(command), "--database-url", url)...)
 		assert.Zero(t, code, "%s: %s", command, stderr)

@@ -101,7 +101,7 @@ func (p *profile) completed(id int64, attempt int) {
 // is taken before lease and grace are over, and the log says how many were.
 func TestProfileLongLeases(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "8s", "--extend-every", "1s", "--stale-grace", "2s")
+	p := newProfile(t, "lease=8s", "extend_every=1s", "stale_grace=2s")
 	args := []string{"--janitor", "any", "--scan", "500ms", "--reconcile", "off"}
 	victim := p.worker(args...)
 	first, second := p.enqueue(""), p.enqueue("")
@@ -137,7 +137,7 @@ func (p *profile) reason(id int64, killed, earliest time.Time) string {
 // ended.
 func TestProfileReapingDisabled(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "4s")
+	p := newProfile(t, "lease=4s")
 	victim := p.worker("--janitor", "any", "--scan", "0", "--reconcile", "off")
 	id := p.enqueue("")
 	p.begun(id, 1)
@@ -156,7 +156,7 @@ func TestProfileReapingDisabled(t *testing.T) {
 // it claims any, at once and not when the lease ends.
 func TestProfileRestartSweep(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "1h")
+	p := newProfile(t, "lease=1h")
 	victim := p.worker("--janitor", "off", "-q", "default=2")
 	first, second, third := p.enqueue(""), p.enqueue(""), p.enqueue(", priority => 1")
 	p.begun(first, 1)
@@ -183,7 +183,7 @@ func TestProfileRestartSweep(t *testing.T) {
 // hangs loses it with its worker alive; the next run begins afresh and knows why.
 func TestProfileProgress(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "8s", "--heartbeat", "progress", "--reset-on-reap")
+	p := newProfile(t, "lease=8s", "heartbeat=progress", "reset_on_reap=yes")
 	script := fmt.Sprintf(`steps=sh -c 'echo "$JOBQ_CHECKPOINT:$JOBQ_CLEAR_REASON" > %[1]s/$JOBQ_JOB_ID.begun.$JOBQ_ATTEMPT; `+
 		`echo "{\"checkpoint\": {\"at\": 1}}" >&3; until [ -e %[1]s/hang ]; do sleep 0.1; echo "{\"progress\": 50}" >&3; done; `+
 		`[ $JOBQ_ATTEMPT -ge 2 ] || exec sleep 1000'`, p.folder)
@@ -205,7 +205,7 @@ func TestProfileProgress(t *testing.T) {
 // leader dies with a worker, another takes over and the job is recovered.
 func TestProfileLeaders(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "5s", "--heartbeat", "off")
+	p := newProfile(t, "lease=5s", "heartbeat=off")
 	timings := []string{"--leader-ttl", "3s", "--leader-renew", "1s", "--leader-retry", "500ms"}
 	janitor := func() *process {
 		return startProcess(t, append([]string{"janitor", "--database-url", p.url}, timings...)...)
@@ -224,7 +224,7 @@ func TestProfileLeaders(t *testing.T) {
 	follower.awaitLog(t, "leadership acquired")
 	require.NoError(t, follower.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, follower.Wait())
-	stdout, _, code := invoke(t, "", "events", "--json", "--database-url", p.url)
+	stdout, _, code := invoke(t, "", "janitor", "events", "--json", "--database-url", p.url)
 	require.Zero(t, code)
 	for _, event := range []string{"leadership_acquired", "leadership_released", `"type": "stalled"`} {
 		require.Contains(t, stdout, event)
@@ -239,7 +239,7 @@ func TestProfileKilledOnLoss(t *testing.T) {
 	for redelivery, want := range map[string][]int{"head": {1, 2}, "tail": {2, 1}} {
 		t.Run(redelivery, func(t *testing.T) {
 			t.Parallel()
-			p := newProfile(t, "--lease", "5m", "--extend-every", "1s", "--redelivery", redelivery)
+			p := newProfile(t, "lease=5m", "extend_every=1s", "redelivery="+redelivery)
 			w := p.worker("-q", "default=1", "--scan", "200ms")
 			first, second := p.enqueue(""), p.enqueue("")
 			p.begun(first, 1)

@@ -74,7 +74,7 @@ func TestJSONOnTerminal(t *testing.T) {
 		{"queues", "list", "--json"},
 		{"stats", "--json"},
 		{"queues", "pause", evil, "--reason", evil},
-		{"queues", "set", evil, "--lease", "5m"},
+		{"queues", "set", evil, "lease=5m"},
 		{"audit", "--json"},
 		{"events", "--json"},
 		{"delete", fmt.Sprint(id), "--json"},

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/catalogue"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -24,15 +24,15 @@ setting of all queues: "jobq settings".`,
   jobq queues pause email --reason "smtp is down"
   jobq queues pause reports --key customer-17
   jobq queues resume email
-  jobq queues set video --lease 10m --heartbeat progress
-  jobq queues set mail --limit 10 --rate 100/s`,
+  jobq queues set video lease=10m heartbeat=progress
+  jobq queues set mail limit=10 rate=100/s`,
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List queues with what waits and runs in them", Args: exactArgs(0),
+		Short: "List queues with what waits and runs in them", Args: exactArgs(0),
 		RunE: a.withClient(a.listQueues),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, list, newQueuesShowCommand(a), newQueuesKeysCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
+	return asList(command, list, newQueuesShowCommand(a), newQueuesKeysCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
 }
 
 // hintMax is how long unknownQueue looks for a similar name.
@@ -70,14 +70,14 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), queues)
 	}
-	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "LIMIT", "LEASE", "HEARTBEAT", "PAUSED")
+	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "PAUSED", "SETTINGS")
 	for _, queue := range queues {
 		paused := ""
 		if queue.PausedAt != nil {
 			paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 		}
-		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), formatLimits(queue),
-			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
+		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
+			paused, catalogue.Set(&queue.QueueSettings))
 	}
 	return t.flush()
 }

@@ -35,19 +35,19 @@ func newQueuesKeysCommand(a *app) *cobra.Command {
 	var sorted string
 	var limit int
 	command := &cobra.Command{
-		Use: "keys NAME", Short: "List the partition keys of a queue, with what waits and runs of each", Args: exactArgs(1),
+		Use: "keys NAME", Short: "List the partition keys of a queue and their jobs", Args: exactArgs(1),
 		Long: `List the partition keys of a queue of which jobs are available or run, and those that are
 paused or have a weight. A key is
 
-  ready      when its next job may be claimed: it waits for its turn, or for a free slot;
-  full       when as many of its jobs run as the queue's --key-limit allows;
-  held       when the queue has a --key-order, and the next job waits for the key's head;
-  throttled  when as many of its jobs have started as the queue's --key-rate allows;
+  ready      when its next job waits for its turn, or for a free slot;
+  full       when as many of its jobs run as key_limit allows;
+  held       when the next job waits for the key's head (key_order);
+  throttled  when as many of its jobs have started as key_rate allows;
   idle       when nothing of it is available;
-  paused     when somebody has paused it, whatever waits: jobq queues pause NAME --key KEY.
+  paused     when somebody has paused it: jobq queues pause NAME --key KEY.
 
 Up to ` + format.Number(monitor.KeyAvailableMax) + ` available jobs of each key are counted; OLDEST is the longest wait among these.
-A key with a WEIGHT starts so many jobs where one without starts one: jobq queues set NAME --key KEY --weight N.
+A key with a WEIGHT starts so many jobs where one without starts one: jobq queues set NAME --key KEY weight=N.
 
 Keys are listed in pages of --limit, in the order in which the database sorts texts.
 With another --sort, the first ` + format.Number(monitor.KeysMax) + ` keys behind --after are looked at, and the

@@ -6,25 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
 )
-
-// queueChanged is what "queues pause --json" and "queues resume --json" write.
-type queueChanged struct {
-	Queue   string `json:"queue"`
-	Key     string `json:"key,omitempty"` // the partition key, where one was paused or resumed
-	AuditID int64  `json:"audit_id,omitempty"`
-	Changed bool   `json:"changed"`
-	// HasJobs says of a key whether a job of it is in the line.
-	HasJobs *bool `json:"has_jobs,omitempty"`
-}
 
 func newQueuesPauseCommand(a *app) *cobra.Command {
 	var key, reason string
 	var isNew bool
 	command := &cobra.Command{
-		Use: "pause NAME", Short: "Let workers claim nothing more from a queue, or of one of its partition keys; what runs goes on", Args: exactArgs(1),
+		Use: "pause NAME", Short: "Let workers claim nothing more from a queue, or of a key", Args: exactArgs(1),
 		Long: `Let workers claim nothing more from a queue, or with --key nothing more of one of its
 partition keys; what runs goes on. A key may be paused before its first job is there.`,
 		Example: `  jobq queues pause email --reason "smtp is down"
@@ -45,17 +34,13 @@ partition keys; what runs goes on. A key may be paused before its first job is t
 				if err != nil {
 					return err
 				}
-				state := "paused"
-				if !acted.HasJobs { // it may be misspelt
-					state += "; no job of it is available"
-				}
-				return a.sayQueue(cmd, queueChanged{args[0], key, acted.AuditID, acted.Changed, &acted.HasJobs}, state)
+				return a.sayChanged(cmd, changed{Queue: args[0], Key: key, AuditID: acted.AuditID, HasJobs: &acted.HasJobs}, "paused")
 			}
 			acted, err := a.operator(client).PauseQueue(cmd.Context(), args[0], reason)
 			if err != nil {
 				return err
 			}
-			return a.sayQueue(cmd, queueChanged{Queue: args[0], AuditID: acted.AuditID, Changed: acted.Changed}, "paused")
+			return a.sayChanged(cmd, changed{Queue: args[0], AuditID: acted.AuditID}, "paused")
 		}),
 	}
 	command.Flags().StringVar(&key, "key", "", "only the jobs of this partition key")
@@ -68,7 +53,7 @@ partition keys; what runs goes on. A key may be paused before its first job is t
 func newQueuesResumeCommand(a *app) *cobra.Command {
 	var key string
 	command := &cobra.Command{
-		Use: "resume NAME", Short: "Let workers claim from a queue again, or of one of its partition keys", Args: exactArgs(1),
+		Use: "resume NAME", Short: "Let workers claim from a queue again, or of a key", Args: exactArgs(1),
 		Example: `  jobq queues resume email
   jobq queues resume reports --key customer-17`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
@@ -86,7 +71,7 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 						return unknownQueue(cmd.Context(), client, args[0])
 					}
 				}
-				return a.sayQueue(cmd, queueChanged{args[0], key, acted.AuditID, acted.Changed, &acted.HasJobs}, "running")
+				return a.sayChanged(cmd, changed{Queue: args[0], Key: key, AuditID: acted.AuditID, HasJobs: &acted.HasJobs}, "running")
 			}
 			acted, err := a.operator(client).ResumeQueue(cmd.Context(), args[0])
 			if err != nil {
@@ -95,26 +80,10 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 			if !acted.Known { // so it was not paused, and nothing has changed
 				return unknownQueue(cmd.Context(), client, args[0])
 			}
-			return a.sayQueue(cmd, queueChanged{Queue: args[0], AuditID: acted.AuditID, Changed: acted.Changed}, "running")
+			return a.sayChanged(cmd, changed{Queue: args[0], AuditID: acted.AuditID}, "running")
 		}),
 	}
 	command.Flags().StringVar(&key, "key", "", "only the jobs of this partition key")
 	a.addJSONFlag(command)
 	return command
-}
-
-func (a *app) sayQueue(cmd *cobra.Command, changed queueChanged, state string) error {
-	out := cmd.OutOrStdout()
-	if a.json {
-		return writeJSON(out, changed)
-	}
-	name, already := "queue "+printable.Line(changed.Queue), ""
-	if changed.Key != "" {
-		name = fmt.Sprintf("key %s of queue %s", printable.Line(changed.Key), printable.Line(changed.Queue))
-	}
-	if !changed.Changed {
-		already = " already"
-	}
-	_, err := fmt.Fprintf(out, "%s is%s %s\n", name, already, state)
-	return err
 }

@@ -1,14 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/catalogue"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
@@ -55,31 +56,6 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.PausedAt != nil {
 		paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 	}
-	reset := "no"
-	if queue.ResetOnReap {
-		reset = "yes"
-	}
-	ages := "never"
-	if queue.AgeAfter > 0 {
-		ages = when.FormatDuration(queue.AgeAfter)
-	}
-	limit, keyLimit, rate, keyRate := "none", "none", "none", "none"
-	keyOrder, keySeparator := cmp.Or(string(queue.KeyOrder), "none"), "none"
-	if queue.KeySeparator != "" {
-		keySeparator = format.KeyGroups(queue.KeySeparator)
-	}
-	if queue.MaxRunning > 0 {
-		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
-	}
-	if queue.KeyLimit > 0 {
-		keyLimit = fmt.Sprintf("%d of each partition key", queue.KeyLimit)
-	}
-	if queue.Rate != nil {
-		rate = fmt.Sprintf("%s, burst %d; throttled: %s", format.QueueRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
-	}
-	if queue.KeyRate != nil {
-		keyRate = fmt.Sprintf("%s of each partition key, burst %d", format.QueueRate(queue.KeyRate), queue.KeyRate.Burst)
-	}
 	fields := newFields(out)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
@@ -88,23 +64,34 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"waiting", format.CappedAt(queue.Waiting, jobq.CountMax) + " for other jobs"},
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
-		{"limit", limit},
-		{"key limit", keyLimit},
-		{"key order", keyOrder},
-		{"key separator", keySeparator},
-		{"rate", rate},
-		{"key rate", keyRate},
-		{"lease", when.FormatDuration(queue.Lease)},
-		{"extend every", when.FormatDuration(queue.ExtendEvery)},
-		{"heartbeat", string(queue.Heartbeat)},
-		{"stale grace", when.FormatDuration(queue.StaleGrace)},
-		{"redelivery", string(queue.Redelivery)},
-		{"redelivery delay", when.FormatDuration(queue.RedeliveryDelay)},
-		{"reset on reap", reset},
-		{"priorities age after", ages},
+		{"throttled", formatThrottled(queue.ThrottledUntil)},
 		{"ended jobs kept", formatKept(&queue.QueueSettings, settings)},
 	} {
 		fields.row(row[0], row[1])
 	}
+	for _, setting := range catalogue.QueueSettings() {
+		fields.row(setting.Name, setting.Text(&queue.QueueSettings))
+	}
 	return fields.flush()
+}
+
+// formatKept says how long finished jobs of a queue are kept, and whose settings say so.
+func formatKept(queue *monitor.QueueSettings, settings monitor.Settings) string {
+	completed, failed := queue.Kept(settings)
+	text := when.FormatDuration(completed)
+	if failed != completed {
+		text += ", failed and cancelled ones " + when.FormatDuration(failed)
+	}
+	if queue.Retention == 0 && queue.FailedRetention == 0 {
+		text += ", as in all queues: jobq settings"
+	}
+	return text
+}
+
+// formatThrottled says until when the rate keeps jobs from starting.
+func formatThrottled(until *time.Time) string {
+	if until == nil {
+		return "no"
+	}
+	return "for " + when.FormatDuration(max(time.Until(*until).Round(time.Millisecond), 0))
 }

@@ -23,7 +23,7 @@ func TestDumpAndRestore(t *testing.T) {
 	folder := t.TempDir()
 	// A job of kind held runs until there is a file that lets it go, or its worker dies.
 	held := "--run=held=sh -c 'until [ -e " + folder + "/go ]; do sleep 0.02; done'"
-	_, stderr, code := invoke(t, "", "queues", "set", "default", "--lease", "3s", "--database-url", url)
+	_, stderr, code := invoke(t, "", "queues", "set", "default", "lease=3s", "--database-url", url)
 	require.Zero(t, code, stderr)
 	w := startProcess(t, "worker", "--database-url", url, held, "--run=done=true", "--queue=default=3")
 	done := query[int64](t, pool, "select jobq.enqueue('done')")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
@@ -37,23 +38,12 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "jobq",
 		Short: "A job queue inside PostgreSQL",
-		Long: `jobq is a job queue inside PostgreSQL, with leases, fencing and recovery.
+		Long: `jobq is a job queue inside PostgreSQL, for every language: SQL adds jobs, workers run them, and none is lost when they die.
 
-The database is the first of these that is given: --database-url, --context,
-JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGHOST.
-If that leads through a pooler in transaction mode, --listen-url or JOBQ_LISTEN_URL can give a
-direct connection to the server, for notifications alone.
-"jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
-"jobq demo".
-
-Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, kind,
-schedule, worker or action, 4 conflict, such as a job that runs or a unique key that is taken.
-"jobq doctor" has 5 and 6 besides; "jobq wait" and "jobq enqueue --wait" have 7 for a job that
-has failed, 8 for one that was cancelled, and 9 when the time is over.`,
+Begin with "jobq demo", or "jobq dev" and docs/start.md.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
-  jobq worker --run hello='cat'
-  jobq show 1`,
+  jobq worker --run hello=cat`,
 		Version:           version(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -61,27 +51,27 @@ has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
-	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
-	flags.StringVar(&a.listenURL, "listen-url", "", "the same database past a pooler, for notifications: worker, tui, wait and enqueue --wait listen there, and the janitor leads there (default: JOBQ_LISTEN_URL, or the context's)")
+	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string")
+	flags.StringVar(&a.contextName, "context", "", "a database named in your config file (jobq contexts)")
+	flags.StringVar(&a.listenURL, "listen-url", "", "the same database past a pooler, for notifications")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
-	flags.StringVar(&a.sessions, "sessions", envOr("JOBQ_SESSIONS", string(jobq.SessionsAuto)), "own; shared, behind a pooler in transaction mode; auto finds out")
-	root.AddGroup(
-		&cobra.Group{ID: "jobs", Title: "Jobs:"},
-		&cobra.Group{ID: "run", Title: "Running them:"},
-		&cobra.Group{ID: "setup", Title: "Setting up:"},
-	)
-	add := func(group string, commands ...*cobra.Command) {
+	flags.StringVar(&a.sessions, "sessions", envOr("JOBQ_SESSIONS", string(jobq.SessionsAuto)), "own; shared, behind a pooler in transaction mode; or auto")
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
 		for _, command := range commands {
-			command.GroupID = group
+			command.GroupID = id
 			root.AddCommand(command)
 		}
 	}
-	add("jobs", newEnqueueCommand(a), newEmitCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newWaitCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
-		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
-	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a), newMetricsCommand(a),
-		newJobCommand(a))
-	add("setup", newMigrateCommand(a), newInboxCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newKeysCommand(), newVersionCommand(a))
+	add("jobs", "Jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newWaitCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
+		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newEmitCommand(a))
+	add("queues", "Queues and schedules", newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a))
+	add("run", "Run", newWorkerCommand(a), newWorkersCommand(a), newJanitorCommand(a), newJobCommand(a))
+	add("operate", "Operate", newTUICommand(a), newStatsCommand(a), newDoctorCommand(a), newAuditCommand(a), newMetricsCommand(a), newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newInboxCommand(a),
+		newContextsCommand(a), newKeygenCommand(), newVersionCommand(a))
+	add("try", "Try it", newDemoCommand(a), newDevCommand(a), newBenchCommand(a), newCrashTestCommand(a))
+	root.AddCommand(topics()...)
+	useHelp(root)
 	root.SetHelpCommand(newHelpCommand())
 	return asGroup(root)
 }
@@ -91,7 +81,36 @@ func (a *app) prepare(cmd *cobra.Command, _ []string) error {
 	if err := refuseEmpty(cmd); err != nil {
 		return err
 	}
+	if !usesDatabase(cmd) {
+		return refuseDatabase(cmd)
+	}
 	return a.useContext(cmd)
+}
+
+// withoutDatabase marks a command that connects to no database that is given.
+func withoutDatabase(command *cobra.Command) *cobra.Command {
+	command.Annotations = map[string]string{"database": "none"}
+	return command
+}
+
+// usesDatabase says whether a command has the flags that say which database.
+func usesDatabase(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Annotations["database"] == "none" {
+			return false
+		}
+	}
+	return true
+}
+
+// refuseDatabase refuses flags that would have no effect.
+func refuseDatabase(cmd *cobra.Command) (err error) {
+	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed {
+			err = usagef("--%s: %q uses no database", flag.Name, cmd.CommandPath())
+		}
+	})
+	return err
 }
 
 // addJSONFlag is for commands that read.
@@ -261,6 +280,16 @@ func asGroup(command *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return command
 }
 
+// asList makes a command what it lists when it is given no command below it.
+func asList(command, list *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	list.Use, list.Aliases = "list", []string{"ls"}
+	command.AddCommand(list)
+	command.AddCommand(below...)
+	command.Args, command.RunE = exactArgs(0), list.RunE
+	command.Flags().AddFlagSet(list.Flags())
+	return command
+}
+
 // exactArgs wants so many arguments.
 func exactArgs(count int) cobra.PositionalArgs { return rangeArgs(count, count) }
 
@@ -280,7 +309,18 @@ func rangeArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// otherWords are words of other tools, and what they are called here.
+var otherWords = map[string]string{
+	"jobq retry": "requeue", "jobq rerun": "requeue", "jobq run": "worker", "jobq start": "worker", "jobq work": "worker", "jobq ps": "workers",
+	"jobq add": "enqueue", "jobq push": "enqueue", "jobq insert": "enqueue", "jobq kill": "cancel", "jobq stop": "cancel", "jobq get": "show",
+	"jobq copy": "clone", "jobq forward": "inbox", "jobq top": "tui", "jobq ui": "tui", "jobq init": "migrate", "jobq config": "settings",
+	"jobq events": "janitor events", "jobq keys": "keygen", "jobq log": "logs", "jobq pause": "queues pause", "jobq resume": "queues resume",
+}
+
 func unknownCommand(parent *cobra.Command, name string) error {
+	if other := otherWords[parent.CommandPath()+" "+name]; other != "" {
+		return usagef("unknown command %q: jobq calls it %s %s", name, parent.CommandPath(), other)
+	}
 	var names []string
 	for _, below := range parent.Commands() {
 		if below.IsAvailableCommand() {

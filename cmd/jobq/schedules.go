@@ -2,58 +2,34 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
 func newSchedulesCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "schedules",
-		Short: "Add jobs by themselves, at times or every so often",
+		Short: "List schedules, which add jobs at times; set and pause them",
 		Long: `Schedules add jobs by themselves: by a cron expression in a time zone, or every so often.
 A janitor makes them fire; "jobq worker" has one inside. docs/schedules.md is a guide.`,
-		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Europe/Berlin --kind report
+		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Asia/Tokyo --kind report
   jobq schedules list
   jobq schedules next report
   jobq schedules pause report --reason "until the mail server is back"`,
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List schedules with their next ticks and what is wrong with them", Args: exactArgs(0),
+		Short: "List schedules with their next ticks and what is wrong with them", Args: exactArgs(0),
 		Example: "  jobq schedules list --json",
 		RunE:    a.withClient(a.listSchedules),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, newSchedulesAddCommand(a), newSchedulesApplyCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
+	return asList(command, list, newSchedulesAddCommand(a), newSchedulesApplyCommand(a), newSchedulesShowCommand(a), newSchedulesNextCommand(a),
 		newSchedulesPauseCommand(a), newSchedulesResumeCommand(a), newSchedulesRunCommand(a), newSchedulesRemoveCommand(a))
-}
-
-// scheduleChanged is what commands that change a schedule write with --json.
-type scheduleChanged struct {
-	Name    string `json:"name"`
-	Changed bool   `json:"changed"` // false when it was so already
-	// AuditID is the action's entry in the audit, for "jobq undo".
-	AuditID int64 `json:"audit_id,omitempty"`
-}
-
-// sayScheduleChange says what a schedule does now, such as "is paused", or if it was so
-// already: then auditID is 0.
-func (a *app) sayScheduleChange(cmd *cobra.Command, name, now, already string, auditID int64) error {
-	if a.json {
-		return writeJSON(cmd.OutOrStdout(), scheduleChanged{name, auditID != 0, auditID})
-	}
-	text := fmt.Sprintf("schedule %s %s; take it back with: jobq undo %d", printable.Line(name), now, auditID)
-	if auditID == 0 {
-		text = fmt.Sprintf("schedule %s is %s", printable.Line(name), already)
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-	return err
 }
 
 func newSchedulesPauseCommand(a *app) *cobra.Command {
@@ -66,7 +42,7 @@ func newSchedulesPauseCommand(a *app) *cobra.Command {
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "is paused", "already paused", auditID)
+			return a.sayChanged(cmd, changed{Schedule: args[0], AuditID: auditID}, "paused")
 		}),
 	}
 	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
@@ -76,14 +52,14 @@ func newSchedulesPauseCommand(a *app) *cobra.Command {
 
 func newSchedulesResumeCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
-		Use: "resume NAME", Short: "Let a schedule fire again; what it missed while paused is not made up for", Args: exactArgs(1),
+		Use: "resume NAME", Short: "Let a schedule fire again, from now on", Args: exactArgs(1),
 		Example: "  jobq schedules resume report",
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			auditID, err := a.operator(client).ResumeSchedule(cmd.Context(), args[0])
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "goes on", "not paused", auditID)
+			return a.sayChanged(cmd, changed{Schedule: args[0], AuditID: auditID}, "running")
 		}),
 	}
 	a.addJSONFlag(command)
@@ -99,7 +75,7 @@ func newSchedulesRemoveCommand(a *app) *cobra.Command {
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "is removed", "already removed", auditID)
+			return a.sayChanged(cmd, changed{Schedule: args[0], AuditID: auditID}, "removed")
 		}),
 	}
 	a.addJSONFlag(command)

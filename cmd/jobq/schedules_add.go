@@ -17,7 +17,7 @@ func newSchedulesAddCommand(a *app) *cobra.Command {
 	var schedule jobq.Schedule
 	var args, metadata, catchUp, overlap string
 	command := &cobra.Command{
-		Use:   "add NAME (--cron EXPRESSION | --every DURATION) --kind KIND",
+		Use:   "add NAME --kind KIND {--cron WHEN | --every DURATION}",
 		Short: "Add a schedule, or change the one of that name into this one",
 		Long: `Add a schedule, or change the one of that name into this one: what is not given gets its
 default. One that is so already is not touched, so that a script may add it again and
@@ -31,11 +31,11 @@ given, either will do. There are @hourly, @daily, @weekly, @monthly and @yearly.
 Where clocks are set forward, what they skip fires once, when they have been set; where
 they are set back, what comes twice fires the first time. A schedule for every hour
 follows the time that passes.`,
-		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Europe/Berlin --kind report
+		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Asia/Tokyo --kind report
   jobq schedules add tick --every 1s --kind tick --queue fast --catch-up none
-  jobq schedules add bill --cron '@monthly' --kind bill --args '{"all": true}' --catch-up all --catch-up-within 30d
+  jobq schedules add bill --cron '@monthly' --kind bill --catch-up all
   jobq schedules add sync --every 5m --kind sync --overlap skip
-  jobq schedules add invoices --every 1h --kind invoice --queue ledger --partition-key customer-17`,
+  jobq schedules add invoices --every 1h --kind invoice --queue ledger`,
 		Args: exactArgs(1),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if schedule.Kind == "" {
@@ -94,7 +94,7 @@ func (a *app) addSchedule(cmd *cobra.Command, client *jobq.Client, schedule jobq
 	if before.Source != "" && auditID != 0 { // also with --json
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: it was declared by %s, which leaves it alone from now on; to give it back: jobq undo %d\n", printable.Line(before.Source), auditID)
 	}
-	if err := a.sayScheduleChange(cmd, schedule.Name, "is set", "already set", auditID); err != nil || a.json {
+	if err := a.sayChanged(cmd, changed{Schedule: schedule.Name, AuditID: auditID}, "set"); err != nil || a.json {
 		return err
 	}
 	set, err := monitor.New(client).Schedule(cmd.Context(), schedule.Name)

@@ -76,7 +76,7 @@ func TestScheduleCommands(t *testing.T) {
 	}
 	undo()
 	require.Regexp(t, `tags +a, b\n`, command(exitOK, "show", "report"))
-	var gone scheduleChanged
+	var gone changed
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "rm", "report", "--json")), &gone))
 	require.Positive(t, gone.AuditID)
 

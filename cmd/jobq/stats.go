@@ -25,13 +25,13 @@ func newStatsCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "stats",
 		Short: "Show what waits, runs and has ended, by queue",
-		Example: `  jobq stats --span 24h
+		Example: `  jobq stats --since 24h
   jobq stats --watch            # again every second, until interrupted
   jobq stats --watch=5s --json  # one JSON object each time`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			if span < time.Minute {
-				return usagef("--span must be at least 1m, not %s", span)
+				return usagef("--since must be at least 1m, not %s", span)
 			}
 			if watch > 0 {
 				return a.watchOverview(cmd, client, span, watch)
@@ -40,7 +40,7 @@ func newStatsCommand(a *app) *cobra.Command {
 		}),
 	}
 	flags := command.Flags()
-	durationVar(flags, &span, "span", time.Hour, "look back this far")
+	durationVar(flags, &span, "since", time.Hour, "look back this far")
 	durationVar(flags, &watch, "watch", 0, "show it again this often, until interrupted")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)

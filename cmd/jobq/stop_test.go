@@ -80,7 +80,7 @@ func TestStoppedWorker(t *testing.T) {
 	awaitFile(t, folder+"/begun.1")
 	first := query[int64](t, pool, "select lease_token from jobq.job where id = $1", id)
 	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
-	_, stderr, code := invoke(t, "", "queues", "set", "default", "--lease", "5m", "--database-url", url) // the other's lease is not to end
+	_, stderr, code := invoke(t, "", "queues", "set", "default", "lease=5m", "--database-url", url) // the other's lease is not to end
 	require.Zero(t, code, stderr)
 	startProcess(t, args...)
 	awaitFile(t, folder+"/begun.2")

@@ -56,7 +56,7 @@ func version() string { return thisBuild().Version }
 
 func newVersionCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
-		Use: "version", Short: "Print the version of jobq, its commit, and the version of its schema", Args: exactArgs(0),
+		Use: "version", Short: "Print the versions of jobq and of its schema", Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), thisBuild())

@@ -35,7 +35,7 @@ Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one
 9 a job has not ended within --timeout; 3 there is no such job; 1 any other error. Of several,
 1 counts before 9, 9 before 3, and 3 before 7.`,
 		Example: `  jobq wait 4711 --timeout 30s
-  jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'`,
+  jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait`,
 		Args: jobIDArgs(waitIDsMax),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseZero(cmd, "timeout"); err != nil {

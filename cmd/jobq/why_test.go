@@ -104,8 +104,8 @@ func TestWhyOfAViewer(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	for _, part := range []string{
 		"  kind send is paused by ana, for ", "    -> let it go on: jobq kinds resume send\n",
-		"  the queue is at its limit: 1 of 1 job run, the oldest is job 4711, claimed ", "jobq queues set default --limit N; what the oldest does: jobq why 4711\n",
-		"  the queue is at its rate of 1/h: the next job may start at ", "jobq queues set default --rate N/s\n",
+		"  the queue is at its limit: 1 of 1 job run, the oldest is job 4711, claimed ", "jobq queues set default limit=N; what the oldest does: jobq why 4711\n",
+		"  the queue is at its rate of 1/h: the next job may start at ", "jobq queues set default rate=N/s\n",
 	} {
 		require.Contains(t, out, part)
 	}

@@ -81,8 +81,9 @@ unless --janitor=off.
 
 Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 		Example: `  jobq worker --run hello='cat'
-  jobq worker --run-stream score='python3 -u score.py' --run-http mail=http://127.0.0.1:8080/jobs
-  jobq worker -q images=4 -q default=2 --run resize='./resize.sh --fast' --run report='python3 report.py'`,
+  jobq worker --run-stream score='python3 -u score.py'
+  jobq worker --run-http mail=http://127.0.0.1:8080/jobs
+  jobq worker -q images=4 --run resize='./resize.sh --fast'`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWorker(cmd, f) },
 	}

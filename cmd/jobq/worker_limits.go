@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/catalogue"
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/monitor"
@@ -20,7 +21,8 @@ import (
 func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
 	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
 		_, claims := claimed[name]
-		return !claims || !hasLimits(file.Queues[name])
+		queue := file.Queues[name]
+		return !claims || queue.Change == (operator.QueueChange{}) && len(queue.KeyWeights) == 0
 	})
 	if len(limited) == 0 {
 		return nil
@@ -56,13 +58,13 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 	for _, name := range limited {
 		settings, known := stored[name]
 		if !known {
-			settings.AgeAfter = jobq.DefaultAgeAfter
+			settings = catalogue.Defaults()
 		}
 		if err := a.setWeights(ctx, log, client, file, name); err != nil {
 			return err
 		}
-		change := limitChange(file.Queues[name], settings)
-		if change == (operator.QueueChange{}) {
+		change := file.Queues[name].Change
+		if catalogue.IsStored(change, &settings) {
 			continue
 		}
 		id, err := a.operator(client).SetQueue(ctx, name, change)
@@ -96,57 +98,4 @@ func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Cli
 		log.Info("weight of the config file is set", "queue", name, "partition_key", key, "weight", weights[key], "audit_id", acted.AuditID)
 	}
 	return nil
-}
-
-// hasLimits says whether the file has a limit of the queue, or takes one away.
-func hasLimits(queue config.Queue) bool {
-	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.KeySeparator != nil || queue.Rate != nil || queue.KeyRate != nil ||
-		queue.AgeAfter != nil || queue.Retention != nil || queue.FailedRetention != nil || len(queue.KeyWeights) > 0
-}
-
-// limitChange is what differs between the file and what is stored. A burst that the file
-// does not name is part of a rate only where that changes.
-func limitChange(queue config.Queue, stored monitor.QueueSettings) (change operator.QueueChange) {
-	if queue.Limit != nil && *queue.Limit != stored.MaxRunning {
-		change.MaxRunning = queue.Limit
-	}
-	if queue.KeyLimit != nil && *queue.KeyLimit != stored.KeyLimit {
-		change.KeyLimit = queue.KeyLimit
-	}
-	if queue.KeyOrder != nil && jobq.KeyOrder(*queue.KeyOrder) != stored.KeyOrder {
-		change.KeyOrder = new(jobq.KeyOrder(*queue.KeyOrder))
-	}
-	if queue.KeySeparator != nil && *queue.KeySeparator != stored.KeySeparator {
-		change.KeySeparator = queue.KeySeparator
-	}
-	if queue.AgeAfter != nil && *queue.AgeAfter != stored.AgeAfter {
-		change.AgeAfter = queue.AgeAfter
-	}
-	if queue.Retention != nil && *queue.Retention != stored.Retention {
-		change.Retention = queue.Retention
-	}
-	if queue.FailedRetention != nil && *queue.FailedRetention != stored.FailedRetention {
-		change.FailedRetention = queue.FailedRetention
-	}
-	change.Rate, change.KeyRate = rateChange(queue.Rate, stored.Rate), rateChange(queue.KeyRate, stored.KeyRate)
-	return change
-}
-
-// rateChange is the rate that the file has, where what is stored differs from it; else nil.
-func rateChange(declared *config.Rate, stored *jobq.Rate) *jobq.Rate {
-	if declared == nil {
-		return nil
-	}
-	var before jobq.Rate
-	if stored != nil {
-		before = *stored
-	}
-	wanted := jobq.Rate{Jobs: declared.Jobs, Period: declared.Period, Burst: declared.Burst}
-	if wanted.Burst == 0 {
-		before.Burst = 0
-	}
-	if wanted == before {
-		return nil
-	}
-	return &wanted
 }

@@ -115,7 +115,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	require.Equal(t, exitError, code, stderr)
 	require.Contains(t, stderr, path+": line 1: queues: a: ")
 	require.Contains(t, stderr, `set it with "jobq queues set" and the role jobq_admin, or leave limits out of the workers' file`)
-	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--key-separator", "/", "--database-url", as("admin"))
+	_, stderr, code = invoke(t, "", "queues", "set", "a", "limit=3", "rate=5/m", "key_separator=/", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)
 	stderr, code = work()
 	require.Zero(t, code, stderr)

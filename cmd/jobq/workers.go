@@ -19,10 +19,10 @@ import (
 
 func newWorkersCommand(a *app) *cobra.Command {
 	var programs bool
-	command := &cobra.Command{
-		Use: "workers", Short: "List worker processes; drain them", Args: exactArgs(0),
+	list := &cobra.Command{
+		Short: "List worker processes", Args: exactArgs(0),
 		Example: `  jobq workers
-  jobq workers --programs   # how the programs of each kind have ended, and what they used
+  jobq workers --programs   # how programs have ended, and what they used
   jobq workers drain web-1-4711-0a1b2c3d`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			workers, err := monitor.New(client).Workers(cmd.Context())
@@ -57,15 +57,14 @@ func newWorkersCommand(a *app) *cobra.Command {
 			return t.flush()
 		}),
 	}
-	command.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
-	a.addJSONFlag(command)
-	command.AddCommand(newWorkersDrainCommand(a))
-	return command
+	list.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
+	a.addJSONFlag(list)
+	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them", Example: list.Example}, list, newWorkersDrainCommand(a))
 }
 
 func newWorkersDrainCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
-		Use: "drain ID...", Short: "Ask workers to take no new work, and to leave when what they run has ended",
+		Use: "drain ID...", Short: "Ask workers to leave when what they run has ended",
 		Long: `Ask workers to take no new work, and to leave when what they run has ended, as SIGUSR1
 does on their host. A worker hears of it at once, or within ten seconds where it cannot
 listen; it has drained when "jobq workers" does not list it any more. What supervises

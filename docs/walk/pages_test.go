@@ -65,7 +65,7 @@ const (
 		chmod +x resize.sh
 		printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`
 	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
-	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another --limit 1`
+	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another limit=1`
 )
 
 var pages = map[string]page{
@@ -80,14 +80,14 @@ var pages = map[string]page{
 	}},
 	"docs/cli.md": {
 		before: `jobq enqueue hello
-			jobq queues set reports --key-limit 5
+			jobq queues set reports key_limit=5
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
 			printf '{"name": "fetch", "kind": "fetch"}\n{"kind": "load", "after": ["fetch"]}\n' > import.ndjson
 			` + makeResizer + `
 			touch a.png b.png
-			jobq keys new > keys
+			jobq keygen > keys
 			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
 		replaced: []string{"/srv/archive/jobq", "archive", "/etc/jobq/keys", "keys", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
 		rules: []rule{
@@ -121,9 +121,9 @@ var pages = map[string]page{
 			{line: "jobq kinds pause Encode", instead: "jobq kinds pause Encode --new --reason 'the codec is broken'"},
 			{line: "jobq list state:failed --watch", first: failed, until: `"failed"`},
 			{line: "jobq logs -f 4711", first: jobs4711 + "; jobq cancel 4711"},
-			{line: "jobq metrics", instead: "jobq metrics --addr 127.0.0.1:0", until: "serving metrics"},
+			{line: "jobq metrics", instead: "jobq metrics --metrics-addr 127.0.0.1:0", until: "serving metrics"},
 			{line: "jobq queues pause import"},
-			{line: "jobq queues", first: "jobq queues set email --limit 5"},
+			{line: "jobq queues", first: "jobq queues set email limit=5"},
 			{line: "jobq requeue 4711", first: jobs4711},
 			{line: "jobq schedules add"},
 			{line: "jobq schedules", first: "jobq schedules add report --every 1h --kind report"},

@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/config"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // Everything that the file can say is read as it is meant.
@@ -55,14 +57,14 @@ kinds:
 	require.NoError(t, err)
 	require.Equal(t, map[string]config.Queue{
 		"default":  {Slots: new(10), Line: 3},
-		"images":   {Slots: new(4), Limit: new(3), Rate: &config.Rate{Jobs: 100, Period: time.Second, Burst: 20}, Line: 4},
-		"mail":     {Rate: &config.Rate{Jobs: 5, Period: time.Minute}, Line: 5},
-		"free":     {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
-		"apart":    {KeyRate: &config.Rate{Jobs: 5, Period: time.Second, Burst: 2}, Line: 7},
-		"together": {KeyRate: new(config.Rate), Line: 8},
-		"tenants":  {KeySeparator: new("/"), KeyWeights: map[string]int{"acme": 3}, Line: 9},
-		"hashed":   {KeySeparator: new("#"), Line: 10},
-		"each":     {KeySeparator: new(""), Line: 11},
+		"images":   {Slots: new(4), Change: operator.QueueChange{MaxRunning: new(3), Rate: &jobq.Rate{Jobs: 100, Period: time.Second, Burst: 20}}, Line: 4},
+		"mail":     {Change: operator.QueueChange{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, Line: 5},
+		"free":     {Slots: new(1), Change: operator.QueueChange{MaxRunning: new(0), Rate: new(jobq.Rate)}, Line: 6},
+		"apart":    {Change: operator.QueueChange{KeyRate: &jobq.Rate{Jobs: 5, Period: time.Second, Burst: 2}}, Line: 7},
+		"together": {Change: operator.QueueChange{KeyRate: new(jobq.Rate)}, Line: 8},
+		"tenants":  {Change: operator.QueueChange{KeySeparator: new("/")}, KeyWeights: map[string]int{"acme": 3}, Line: 9},
+		"hashed":   {Change: operator.QueueChange{KeySeparator: new("#")}, Line: 10},
+		"each":     {Change: operator.QueueChange{KeySeparator: new("")}, Line: 11},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
 	require.Equal(t, config.Duration(72*time.Hour), file.FailUnreadableAfter)
@@ -121,8 +123,8 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {rate: 5/s, key_rate_burst: 5}": "line 2: key_rate_burst: needs a key_rate",
 		"queues:\n  q:\n    key_rate: 5":               "line 3: key_rate: must be like 100/s",
 		"queues:\n  q: {claim_ahead: perhaps}":         "line 2: claim_ahead: must be true or false, not \"perhaps\"",
-		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, claim_ahead, limit, key_limit, key_order, key_separator, key_weights, rate, burst, key_rate, key_rate_burst, age_after, retention and failed_retention",
-		"queues:\n  q: {age_after: 300}":               "line 2: age_after: must be a duration such as 10m, or none, not \"300\"",
+		"queues:\n  q: {slots: 1, lmit: 5}":            "line 2: lmit: not known: a queue has slots, claim_ahead, key_weights, limit, rate, burst, key_limit, ",
+		"queues:\n  q: {age_after: 300}":               "line 2: age_after: must be a duration such as 90s, 10m or 2d, or none, not \"300\"",
 		"queues:\n  q:\n    age_after: 0s":             "line 3: age_after: must be a duration",
 		"queues:\n  q: {slots: 1, slots: 5}":           "already defined",
 		"codec: {}":                                    "line 1: codec: keys_file is missing",
@@ -132,16 +134,16 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {key_weights: {a: x}}":          "line 2: key_weights: must be partition keys",
 		"queues:\n  q: {key_weights: {a b: 101}}":      "line 2: key_weights: \"a b\" must be 1 to 100, not 101",
 		"queues:\n  q: {key_weights: {\"\": 2}}":       "line 2: key_weights: a partition key must be 1 to 255 characters, not 0",
-		"queues:\n  q: {key_separator: \"\"}":          "line 2: key_separator: must be 1 to 8 characters, or none, not 0",
-		"queues:\n  q: {key_separator: 123456789}":     "line 2: key_separator: must be 1 to 8 characters, or none, not 9",
-		"queues:\n  q:\n    key_separator: #":          "line 3: key_separator: must be 1 to 8 characters, in quotes if YAML gives them another meaning, such as \"#\"; or none",
-		"queues:\n  q: {key_separator: ~}":             "line 2: key_separator: must be 1 to 8 characters, in quotes",
-		"queues:\n  q: {key_separator: [/]}":           "line 2: key_separator: must be 1 to 8 characters, in quotes",
+		"queues:\n  q: {key_separator: \"\"}":          "line 2: key_separator: must be 1 to 8 characters, or none, not \"\"",
+		"queues:\n  q: {key_separator: 123456789}":     "line 2: key_separator: must be 1 to 8 characters, or none, not \"123456789\"",
+		"queues:\n  q:\n    key_separator: #":          "line 3: key_separator: must be a single value, in quotes if YAML gives it another meaning, such as \"#\"",
+		"queues:\n  q: {key_separator: ~}":             "line 2: key_separator: must be a single value, in quotes",
+		"queues:\n  q: {key_separator: [/]}":           "line 2: key_separator: must be a single value, in quotes",
 		"kinds: []":                                    "cannot unmarshal",
 		"{}\n---\n{}":                                  "more than one",
 		"a: &a [*a]":                                   "",
-		"queues:\n  q: {retention: 90}":                "line 2: retention: must be a duration of at least a day, such as 90d, or none, not \"90\"",
-		"queues:\n  q: {failed_retention: never}":      "line 2: failed_retention: must be a duration of at least a day",
+		"queues:\n  q: {retention: 90}":                "line 2: retention: must be a duration such as 90s, 10m or 2d, or none, not \"90\"",
+		"queues:\n  q: {failed_retention: never}":      "line 2: failed_retention: must be a duration",
 	} {
 		_, err := config.Parse([]byte(content))
 		require.ErrorContains(t, err, want, content)

@@ -93,14 +93,14 @@ func checkPartitions(ctx context.Context, p *patient) (findings []Finding, err e
 	if len(missing) > 0 {
 		findings = append(findings, Finding{
 			Severity: Warning, Problem: "days of the history are not made, for today or tomorrow (UTC): " + nameSome(missing) + "; their rows go to the default partition",
-			Advice: "run a janitor (every `jobq worker` has one inside), and see `jobq events` for why it cannot make them",
+			Advice: "run a janitor (every `jobq worker` has one inside), and see `jobq janitor events` for why it cannot make them",
 		})
 	}
 	overdue, err := p.overdueDays(ctx)
 	if len(overdue) > 0 {
 		findings = append(findings, Finding{
 			Severity: Warning, Problem: fmt.Sprintf("days of the history are %d days past their retention and more: %s", overdueMargin, nameSome(overdue)),
-			Advice: "see whether a janitor runs, and `jobq events` for why it cannot drop them; a reader such as pg_dump, or a job that runs for days, holds them",
+			Advice: "see whether a janitor runs, and `jobq janitor events` for why it cannot drop them; a reader such as pg_dump, or a job that runs for days, holds them",
 		})
 	}
 	return findings, err

@@ -42,7 +42,7 @@ func checkJanitor(ctx context.Context, p *patient) (findings []Finding, err erro
 		if db.Seconds(work.seconds) > p.limits.Late {
 			findings = append(findings, Finding{
 				Severity: work.severity, Problem: fmt.Sprintf(work.problem, seconds(work.seconds)),
-				Advice: "run a janitor: every `jobq worker` has one inside unless told otherwise, or `jobq janitor`; `jobq events` says what stops one that runs",
+				Advice: "run a janitor: every `jobq worker` has one inside unless told otherwise, or `jobq janitor`; `jobq janitor events` says what stops one that runs",
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {
 	if row.Errors > 0 {
 		findings = append(findings, Finding{
 			Severity: Warning, Problem: fmt.Sprintf("janitors could not do their work %d times within the last hour; the last time: %s", row.Errors, row.Last),
-			Advice: "`jobq events` has all of them",
+			Advice: "`jobq janitor events` has all of them",
 		})
 	}
 	for _, message := range row.Unreapable {
@@ -201,7 +201,7 @@ func checkLostLeases(ctx context.Context, p *patient) (findings []Finding, err e
 		}
 		findings = append(findings, Finding{
 			Severity: Warning, Problem: fmt.Sprintf("%d runs of queue %s have lost their lease within the last hour", row.Lost, row.Queue),
-			Advice: "look for workers that are killed (out of memory, deployments without a drain) or cut off: `jobq events`; if they are only slow, give the queue a longer lease",
+			Advice: "look for workers that are killed (out of memory, deployments without a drain) or cut off: `jobq janitor events`; if they are only slow, give the queue a longer lease",
 		})
 	}
 	return findings, err

@@ -29,7 +29,7 @@ func keyPaused(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 // the limit was lowered.
 func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	return fmt.Sprintf("the queue is at its limit: %s of %s run", Number(f.Running), Count(f.Limit, "job")) + oldest(f, now) + beforeIfKnown(f),
-		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --limit N" + askOldest(f)
+		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " limit=N" + askOldest(f)
 }
 
 // kindFull is about jobs whose kind has slots of its own in the workers, and these are taken.
@@ -42,7 +42,7 @@ func kindFull(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 // keyLimit is about jobs of a partition key of which as many run as its queue allows.
 func keyLimit(f monitor.ReasonFacts) (says, advice string) {
 	says = fmt.Sprintf("the partition key %s is at its limit: %s of %s run", f.PartitionKey, Number(f.Running), Count(f.Limit, "job"))
-	advice = "wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --key-limit N"
+	advice = "wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " key_limit=N"
 	if len(f.Holders) > 0 {
 		says += fmt.Sprintf(", the oldest is job %d", f.Holders[0])
 		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Holders[0])
@@ -75,13 +75,13 @@ func keyHead(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 // queueRate is about jobs of a queue whose rate lets no job start yet.
 func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	return "the queue is at its rate of " + QueueRate(f.Rate) + mayStart("the next job", f, now) + beforeIfKnown(f),
-		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --rate N/s"
+		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " rate=N/s"
 }
 
 // keyRate is about jobs of a partition key whose rate lets no job of it start yet.
 func keyRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	return fmt.Sprintf("the partition key %s is at its rate of %s", f.PartitionKey, QueueRate(f.Rate)) + mayStart("its next job", f, now) + beforeIfKnown(f),
-		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --key-rate N/s"
+		"wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " key_rate=N/s"
 }
 
 // mayStart is when the next job may start that a rate keeps from that.

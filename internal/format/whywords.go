@@ -43,7 +43,7 @@ func janitorUnseen(f monitor.ReasonFacts) string {
 	return ""
 }
 
-const startJanitor = "if no janitor runs, start one: jobq janitor. Behind a pooler, a janitor holds its lock only while it works: jobq events shows errors"
+const startJanitor = "if no janitor runs, start one: jobq janitor. Behind a pooler, a janitor holds its lock only while it works: jobq janitor events shows errors"
 
 // janitorAdvice is what to do about a janitor that is not seen.
 func janitorAdvice(f monitor.ReasonFacts) string {
@@ -68,7 +68,7 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 	case reason.Code == monitor.ReasonDue:
 		says = "it was due at " + moment + ", and no janitor has put it in the line yet" + janitorUnseen(f)
 		if f.Janitor != nil && *f.Janitor {
-			return says + "; one is alive", "a janitor that is late says why in its log and in jobq events"
+			return says + "; one is alive", "a janitor that is late says why in its log and in jobq janitor events"
 		}
 		return says, janitorAdvice(f)
 	case reason.Code == monitor.ReasonRetry:

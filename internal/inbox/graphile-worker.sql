@@ -20,7 +20,7 @@ begin
       'job_key: graphile-worker replaces the job that waits with the key, and jobq keeps it'
     when new.flags is not null then 'flags: jobq has none'
     when named is not null and (select q.key_limit from jobq.queue q where q.name = 'default') is distinct from 1 then
-      format('queue %s runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default --key-limit 1', named)
+      format('queue %s runs one job at a time in graphile-worker: let partition keys do so in jobq: jobq queues set default key_limit=1', named)
   end;
   if problem is not null then
     raise sqlstate 'JQ001' using message = format('job of task %s for graphile-worker: %s', kind, problem), hint = 'docs/migrate.md says what an inbox of jobq takes.';

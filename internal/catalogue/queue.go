@@ -1,0 +1,248 @@
+// Package catalogue has each setting of a queue once: how it is called, read and written, and what it is for. The
+// command line, jobq.yaml, the terminal UI and the reference are made of it.
+package catalogue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// QueueSetting is a setting of a queue.
+type QueueSetting struct {
+	// Name is what it is called wherever people write it.
+	Name string
+	// Takes says which values it has, and Help what it does.
+	Takes, Help string
+
+	set   func(change *operator.QueueChange, text string) error
+	same  func(change *operator.QueueChange, stored *monitor.QueueSettings) bool
+	text  func(stored *monitor.QueueSettings) string
+	usual func(stored *monitor.QueueSettings) bool
+}
+
+// Text is the value that is stored, as it is written.
+func (s *QueueSetting) Text(stored *monitor.QueueSettings) string { return s.text(stored) }
+
+// IsDefault says whether the value that is stored is what a queue has that nobody has set.
+func (s *QueueSetting) IsDefault(stored *monitor.QueueSettings) bool { return s.usual(stored) }
+
+// QueueSettings are all of them, in the order in which people are shown them.
+func QueueSettings() []QueueSetting {
+	return slices.Concat(flow(), recovery(), kept())
+}
+
+// flow are those that say which jobs start, and when.
+func flow() []QueueSetting {
+	rateOf := func(c *operator.QueueChange) **jobq.Rate { return &c.Rate }
+	keyRateOf := func(c *operator.QueueChange) **jobq.Rate { return &c.KeyRate }
+	storedRate := func(s *monitor.QueueSettings) *jobq.Rate { return s.Rate }
+	storedKeyRate := func(s *monitor.QueueSettings) *jobq.Rate { return s.KeyRate }
+	return []QueueSetting{
+		setting("limit", "how many jobs run at once, over all workers", counts().orNone(),
+			func(c *operator.QueueChange) **int { return &c.MaxRunning }, func(s *monitor.QueueSettings) int { return s.MaxRunning }, constant(0)),
+		rate("rate", "how many jobs start, over all workers", rateOf, storedRate),
+		burst("burst", "how many start at once after a pause; default a tenth of a second's", "rate", rateOf, storedRate),
+		setting("key_limit", "how many jobs of each partition key run at once, over all workers", counts().orNone(),
+			func(c *operator.QueueChange) **int { return &c.KeyLimit }, func(s *monitor.QueueSettings) int { return s.KeyLimit }, constant(0)),
+		setting("key_order", "run the jobs of each partition key in order; one that waits for its retry makes the next ones wait (hold) or not (pass), and one that has failed for good stops its key (stop)",
+			oneOf(jobq.KeyOrderHold, jobq.KeyOrderPass, jobq.KeyOrderStop, jobq.KeyOrderNone),
+			func(c *operator.QueueChange) **jobq.KeyOrder { return &c.KeyOrder }, func(s *monitor.QueueSettings) jobq.KeyOrder { return s.KeyOrder }, constant(jobq.KeyOrderNone)),
+		rate("key_rate", "how many jobs of each partition key start, over all workers", keyRateOf, storedKeyRate),
+		burst("key_rate_burst", "how many of a key start at once after a pause; default a tenth of a second's", "key_rate", keyRateOf, storedKeyRate),
+		setting("key_separator", "what ends the group of a partition key, such as /: groups have equal shares of the queue, however many keys they have", separators().orNone(),
+			func(c *operator.QueueChange) **string { return &c.KeySeparator }, func(s *monitor.QueueSettings) string { return s.KeySeparator }, constant("")),
+		setting("age_after", "how long the first job of a priority waits before the priority has its turns among more urgent ones", durations().orNone(),
+			func(c *operator.QueueChange) **time.Duration { return &c.AgeAfter }, func(s *monitor.QueueSettings) time.Duration { return s.AgeAfter }, constant(jobq.DefaultAgeAfter)),
+	}
+}
+
+// recovery are those that say how leases are kept, and what becomes of jobs whose lease has ended.
+func recovery() []QueueSetting {
+	return []QueueSetting{
+		setting("lease", "how long a worker may hold a job without a heartbeat, 1s to 30d", durations(),
+			func(c *operator.QueueChange) **time.Duration { return &c.Lease }, func(s *monitor.QueueSettings) time.Duration { return s.Lease }, constant(jobq.DefaultLease)),
+		setting("extend_every", "time between two heartbeats, at most half of the lease; default a third of it", durations(),
+			func(c *operator.QueueChange) **time.Duration { return &c.ExtendEvery }, func(s *monitor.QueueSettings) time.Duration { return s.ExtendEvery },
+			func(s *monitor.QueueSettings) time.Duration { return s.Lease / 3 }),
+		setting("heartbeat", "what extends a lease", oneOf(jobq.HeartbeatTicker, jobq.HeartbeatProgress, jobq.HeartbeatBoth, jobq.HeartbeatOff),
+			func(c *operator.QueueChange) **jobq.Heartbeat { return &c.Heartbeat }, func(s *monitor.QueueSettings) jobq.Heartbeat { return s.Heartbeat }, constant(jobq.HeartbeatTicker)),
+		setting("stale_grace", "how long a lease that has ended is left alone", durations().orNone(),
+			func(c *operator.QueueChange) **time.Duration { return &c.StaleGrace }, func(s *monitor.QueueSettings) time.Duration { return s.StaleGrace }, constant(time.Duration(0))),
+		setting("redelivery", "where in the line a job goes whose lease was taken away", oneOf(jobq.RedeliverTail, jobq.RedeliverHead),
+			func(c *operator.QueueChange) **jobq.Redelivery { return &c.Redelivery }, func(s *monitor.QueueSettings) jobq.Redelivery { return s.Redelivery }, constant(jobq.RedeliverTail)),
+		setting("redelivery_delay", "how long it waits first; needs the tail", durations().orNone(),
+			func(c *operator.QueueChange) **time.Duration { return &c.RedeliveryDelay }, func(s *monitor.QueueSettings) time.Duration { return s.RedeliveryDelay }, constant(time.Duration(0))),
+		setting("reset_on_reap", "begin the next run without the lost one's checkpoint", truths(),
+			func(c *operator.QueueChange) **bool { return &c.ResetOnReap }, func(s *monitor.QueueSettings) bool { return s.ResetOnReap }, constant(false)),
+	}
+}
+
+// kept are those of jobs that have ended.
+func kept() []QueueSetting {
+	return []QueueSetting{
+		setting("retention", "how long finished jobs are kept, 1d to 10 years; none is as long as in all queues", durations().orNone(),
+			func(c *operator.QueueChange) **time.Duration { return &c.Retention }, func(s *monitor.QueueSettings) time.Duration { return s.Retention }, constant(time.Duration(0))),
+		setting("failed_retention", "and those of them that failed or were cancelled; none is as long as the others, or as in all queues", durations().orNone(),
+			func(c *operator.QueueChange) **time.Duration { return &c.FailedRetention }, func(s *monitor.QueueSettings) time.Duration { return s.FailedRetention }, constant(time.Duration(0))),
+	}
+}
+
+// SettingError is what is wrong with a setting, or with its value.
+type SettingError struct {
+	Name string
+	Err  error
+}
+
+func (e *SettingError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap is what is wrong.
+func (e *SettingError) Unwrap() error { return e.Err }
+
+// QueueChange reads values by the names of their settings. Its errors are of type *SettingError.
+func QueueChange(values map[string]string) (change operator.QueueChange, err error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if _, known := QueueSettingNamed(name); !known {
+			return change, &SettingError{name, fmt.Errorf("not known: a queue has %s", strings.Join(QueueSettingNames(), ", "))}
+		}
+	}
+	for _, s := range QueueSettings() { // in their order: a burst follows its rate
+		if text, given := values[s.Name]; given {
+			if err := s.set(&change, text); err != nil {
+				return change, &SettingError{s.Name, err}
+			}
+		}
+	}
+	return change, nil
+}
+
+// QueueSettingNames are the names of all settings.
+func QueueSettingNames() []string {
+	var names []string
+	for _, s := range QueueSettings() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// QueueSettingNamed is the setting of that name.
+func QueueSettingNamed(name string) (QueueSetting, bool) {
+	settings := QueueSettings()
+	at := slices.IndexFunc(settings, func(s QueueSetting) bool { return s.Name == name })
+	if at < 0 {
+		return QueueSetting{}, false
+	}
+	return settings[at], true
+}
+
+// Defaults are the settings of a queue that nobody has set.
+func Defaults() monitor.QueueSettings {
+	return monitor.QueueSettings{
+		Lease: jobq.DefaultLease, ExtendEvery: jobq.DefaultExtendEvery, Heartbeat: jobq.HeartbeatTicker,
+		Redelivery: jobq.RedeliverTail, AgeAfter: jobq.DefaultAgeAfter,
+	}
+}
+
+// IsStored says whether all of a change is stored so already.
+func IsStored(change operator.QueueChange, stored *monitor.QueueSettings) bool {
+	return !slices.ContainsFunc(QueueSettings(), func(s QueueSetting) bool { return !s.same(&change, stored) })
+}
+
+// Set are the settings of a queue that are not as by default, such as "limit=3 rate=100/1s".
+func Set(stored *monitor.QueueSettings) string {
+	var set []string
+	for _, s := range QueueSettings() {
+		if !s.usual(stored) {
+			set = append(set, s.Name+"="+s.text(stored))
+		}
+	}
+	return strings.Join(set, " ")
+}
+
+func constant[T any](value T) func(*monitor.QueueSettings) T {
+	return func(*monitor.QueueSettings) T { return value }
+}
+
+// setting is one whose value is one member of a change.
+func setting[T comparable](name, help string, takes values[T], member func(*operator.QueueChange) **T, stored, usual func(*monitor.QueueSettings) T) QueueSetting {
+	return QueueSetting{
+		Name: name, Takes: takes.says, Help: help,
+		set: func(c *operator.QueueChange, text string) error {
+			value, err := takes.parse(text)
+			*member(c) = &value
+			return err
+		},
+		same: func(c *operator.QueueChange, s *monitor.QueueSettings) bool {
+			value := *member(c)
+			return value == nil || *value == stored(s)
+		},
+		text:  func(s *monitor.QueueSettings) string { return takes.format(stored(s)) },
+		usual: func(s *monitor.QueueSettings) bool { return stored(s) == usual(s) },
+	}
+}
+
+// rate is how many jobs start in each period. A burst that is not given keeps what is stored, unless the rate changes.
+func rate(name, help string, member func(*operator.QueueChange) **jobq.Rate, stored func(*monitor.QueueSettings) *jobq.Rate) QueueSetting {
+	takes := rates().orNone()
+	return QueueSetting{
+		Name: name, Takes: takes.says, Help: help,
+		set: func(c *operator.QueueChange, text string) error {
+			value, err := takes.parse(text)
+			*member(c) = &value
+			return err
+		},
+		same: func(c *operator.QueueChange, s *monitor.QueueSettings) bool {
+			wanted := *member(c)
+			if wanted == nil {
+				return true
+			}
+			var before jobq.Rate
+			if stored(s) != nil {
+				before = *stored(s)
+			}
+			if wanted.Burst == 0 {
+				before.Burst = 0
+			}
+			return *wanted == before
+		},
+		text: func(s *monitor.QueueSettings) string {
+			if stored(s) == nil {
+				return none
+			}
+			return takes.format(*stored(s))
+		},
+		usual: func(s *monitor.QueueSettings) bool { return stored(s) == nil },
+	}
+}
+
+// burst is a part of the rate of that name.
+func burst(name, help, rateName string, member func(*operator.QueueChange) **jobq.Rate, stored func(*monitor.QueueSettings) *jobq.Rate) QueueSetting {
+	return QueueSetting{
+		Name: name, Takes: "a number of at least 1; with " + rateName, Help: help,
+		set: func(c *operator.QueueChange, text string) error {
+			rate := *member(c)
+			if rate == nil || rate.Jobs == 0 {
+				return fmt.Errorf("needs a %s beside it", rateName)
+			}
+			var err error
+			rate.Burst, err = counts().parse(text)
+			return err
+		},
+		same: func(*operator.QueueChange, *monitor.QueueSettings) bool { return true }, // the rate has it
+		text: func(s *monitor.QueueSettings) string {
+			if stored(s) == nil {
+				return none
+			}
+			return fmt.Sprint(stored(s).Burst)
+		},
+		usual: func(s *monitor.QueueSettings) bool {
+			return stored(s) == nil || stored(s).Burst == defaultBurst(*stored(s))
+		},
+	}
+}
