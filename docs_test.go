@@ -89,7 +89,7 @@ func TestLinkedTestsExist(t *testing.T) {
 // the databases, for which docs/postgresql.md has a table.
 func TestFeaturesHaveTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("docs/other-queues.md")
+	text, err := os.ReadFile("docs/internals/evidence/other-queues.md")
 	require.NoError(t, err)
 	found := 0
 	for line := range strings.Lines(string(text)) {
@@ -103,7 +103,7 @@ func TestFeaturesHaveTests(t *testing.T) {
 		}
 		found++
 		if !testLink.MatchString(ours) {
-			t.Errorf("docs/other-queues.md: what jobq has of %q links to no test", feature)
+			t.Errorf("docs/internals/evidence/other-queues.md: what jobq has of %q links to no test", feature)
 		}
 	}
 	require.Greater(t, found, 40)
