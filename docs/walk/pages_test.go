@@ -294,6 +294,7 @@ var pages = map[string]page{
 	}},
 	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", file: goBlocks}}},
 	"docs/troubleshoot.md": {before: jobs4711},
+	"docs/tui.md":          {rules: []rule{{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"}}},
 	"docs/upgrade.md": {
 		ownServer: true,
 		before:    `psql "$DATABASE_URL" -qXc 'create database other'; jobq enqueue hello; jobq schedules add tick --every 1h --kind tick`,
