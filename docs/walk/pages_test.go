@@ -194,6 +194,7 @@ var pages = map[string]page{
 		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
 		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
 	}},
+	"docs/recovery.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/retries.md": {
 		before:   jobs4711,
 		replaced: []string{"3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
@@ -203,7 +204,6 @@ var pages = map[string]page{
 			{line: "jobq errors requeue 3f2a9c1e --rate", first: failed},
 		},
 	},
-	"docs/internals/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
 		{line: "with psycopg", file: "examples/languages/produce.py"},
