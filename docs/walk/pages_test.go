@@ -271,6 +271,7 @@ var pages = map[string]page{
 		{line: "jobq enqueue greet '{\"name\": \"Carl\"}'", stopped: "jobq worker"},
 		{line: "go mod", excused: "the walk has built the program in this checkout; a release comes from the network"},
 		{line: "package main", file: "examples/start/main.go"},
+		{line: "scheduled ──▶", excused: "a drawing", all: true},
 		{line: "go run .", stopped: "jobq worker", instead: "start", until: "hello, Dora", stays: true},
 	}},
 	"docs/steps.md": {rules: []rule{
