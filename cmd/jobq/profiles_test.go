@@ -16,7 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
-// The five profiles of docs/internals/guarantees.md, with real processes, their settings
+// The five profiles of docs/recovery.md, with real processes, their settings
 // as given there and only the times made short: a second stands for some
 // minutes. Each test ends with the time that the recovery took.
 

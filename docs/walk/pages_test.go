@@ -71,12 +71,10 @@ const (
 var pages = map[string]page{
 	"README.md": {rules: []rule{
 		{line: "go run ./cmd/jobq demo", instead: "jobq demo"},
+		{line: "go run ./internal/testall", excused: "it runs this test"},
 		{line: "jobq dev", until: "postgres://", stays: true},
 		{line: "export DATABASE_URL=", instead: `export DATABASE_URL="$(grep -m 1 ^postgres: said.txt)"`},
-		{line: "jobq why 4711", first: jobs4711},
-		{line: "jobq doctor"},
-		{line: "package main", excused: "examples/quickstart, which TestReadmeProgram compares and TestExamples runs", all: true},
-		{line: "scheduled ──▶", excused: "a drawing", all: true},
+		{line: "type sendReceipt struct", file: "examples/quickstart/main.go"},
 	}},
 	"docs/cli.md": {
 		before: `jobq enqueue hello
@@ -196,6 +194,7 @@ var pages = map[string]page{
 		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
 		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
 	}},
+	"docs/recovery.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/retries.md": {
 		before:   jobs4711,
 		replaced: []string{"3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
@@ -205,7 +204,6 @@ var pages = map[string]page{
 			{line: "jobq errors requeue 3f2a9c1e --rate", first: failed},
 		},
 	},
-	"docs/internals/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
 		{line: "with psycopg", file: "examples/languages/produce.py"},
@@ -273,6 +271,7 @@ var pages = map[string]page{
 		{line: "jobq enqueue greet '{\"name\": \"Carl\"}'", stopped: "jobq worker"},
 		{line: "go mod", excused: "the walk has built the program in this checkout; a release comes from the network"},
 		{line: "package main", file: "examples/start/main.go"},
+		{line: "scheduled ──▶", excused: "a drawing", all: true},
 		{line: "go run .", stopped: "jobq worker", instead: "start", until: "hello, Dora", stays: true},
 	}},
 	"docs/steps.md": {rules: []rule{
@@ -298,6 +297,7 @@ var pages = map[string]page{
 	}},
 	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", file: goBlocks}}},
 	"docs/troubleshoot.md": {before: jobs4711},
+	"docs/tui.md":          {rules: []rule{{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"}}},
 	"docs/upgrade.md": {
 		ownServer: true,
 		before:    `psql "$DATABASE_URL" -qXc 'create database other'; jobq enqueue hello; jobq schedules add tick --every 1h --kind tick`,
