@@ -52,7 +52,7 @@ func newJanitorCommand(a *app) *cobra.Command {
 		Use:   "janitor",
 		Short: "Recover jobs of dead workers and start scheduled ones",
 		Long: `Run a janitor by itself. Every "jobq worker" has one inside; one of all is the leader
-and works, the others wait to take over. docs/internals/guarantees.md says what it promises, and
+and works, the others wait to take over. docs/recovery.md says what it promises, and
 "jobq janitor events" what it has done.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -78,7 +78,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
 	log, code = work("queues:\n  c: {key_separator: 123456789}\n")
 	require.Equal(t, exitUsage, code, log)
-	require.Contains(t, log, "line 2: key_separator: must be 1 to 8 characters, or none, not 9 characters")
+	require.Contains(t, log, "line 2: key_separator: must be 1 to 8 characters, or none, not \"123456789\"")
 	require.Equal(t, 18, audited())
 }
 
