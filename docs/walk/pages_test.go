@@ -282,6 +282,12 @@ var pages = map[string]page{
 		{line: "jobq requeue 4711", first: jobs4711 + `
 			psql "$DATABASE_URL" -qXc "insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name) values (4711, now(), 0, now(), 1, 'step', 'charge')"`},
 	}},
+	"docs/subprocess.md": {python3: true, rules: []rule{
+		{line: "import json, os, sys", saved: "resize.py"},
+		{line: "import json", saved: "score.py"},
+		{line: "jobq wait 1 ", instead: "[ \"$(jobq wait 1 | jq .width)\" = 640 ]"},
+		{line: "jobq wait 2 ", instead: "[ \"$(jobq wait 2 | jq .words)\" = 3 ]"},
+	}},
 	"docs/unique.md": {rules: []rule{{line: "added, err := client.Enqueue(", file: goBlocks}}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
