@@ -173,6 +173,11 @@ var pages = map[string]page{
 		before: `for job in $(seq 13); do jobq enqueue fetch; done`,
 		rules:  []rule{{line: "var graph jobq.Graph", file: goBlocks}},
 	},
+	"docs/backup.md": {
+		ownServer: true,
+		before:    `psql "$DATABASE_URL" -qXc 'create database other' -c 'create database migrated'; jobq enqueue hello; jobq enqueue hello --unique-key a; jobq schedules add tick --every 1h --kind tick`,
+		replaced:  []string{"$NEW_URL", `${DATABASE_URL/\/postgres\?/\/other?}`, "$MIGRATED_URL", `${DATABASE_URL/\/postgres\?/\/migrated?}`},
+	},
 	"docs/containers.md": {
 		before:   "mkdir prometheus && mv jobq.rules.yaml prometheus/",
 		replaced: []string{"kubectl apply -f -", "grep -A 2 '^  groups:' | grep '^    - name: jobq'"},
@@ -318,11 +323,6 @@ var pages = map[string]page{
 	}},
 	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", file: goBlocks}}},
 	"docs/troubleshoot.md": {before: jobs4711},
-	"docs/upgrade.md": {
-		ownServer: true,
-		before:    `psql "$DATABASE_URL" -qXc 'create database other'; jobq enqueue hello; jobq schedules add tick --every 1h --kind tick`,
-		replaced:  []string{"$NEW_URL", `${DATABASE_URL/\/postgres\?/\/other?}`},
-	},
 	"docs/why.md": {
 		before: jobs4711,
 		rules:  []rule{{line: "$ jobq why 4711", excused: "an answer; the first block runs the command", all: true}},
