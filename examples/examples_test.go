@@ -30,6 +30,7 @@ func TestExamples(t *testing.T) {
 		"ruby":          {`"be":2`, "exit code 65: args have no text", "exit code of jobq: 7"},
 		"java":          {`"be":2`, "exit code 65: text must be words of the letters a to z", "exit code of jobq: 7"},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
+		"pytest":        {"2 passed"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
 		"steps":         {"order done in attempt 5: receipt-1", `shipped for {"by": "ann"}`, "charged 1 time, shipped 1 time"},
 		"spawn":         {`{"words":600}`, "all pages  awaited", "pages: 3"},
@@ -66,9 +67,12 @@ var (
 	python  = language{name: "python", check: "python3 --version"}
 	written = map[string]language{
 		"python": python, "stream-python": python, "node": {name: "node", check: "node --version"}, "ruby": {name: "ruby", check: "ruby --version"},
-		"java": {name: "java", check: jdk}, "archives": {name: "xz", check: "xz --version", install: "apt-get install xz-utils"},
+		"java": {name: "java", check: jdk}, "pytest": {name: "pytest", check: pytest, install: "apt-get install python3-pytest python3-psycopg"}, "archives": {name: "xz", check: "xz --version", install: "apt-get install xz-utils"},
 	}
 )
+
+// pytest succeeds where a Python has it, and the driver.
+const pytest = "python3 -c 'import psycopg, pytest' || /usr/bin/python3 -c 'import psycopg, pytest'"
 
 // jdk succeeds where Java can run a source file, which a JRE cannot.
 const jdk = "java --list-modules | grep -q '^jdk.compiler'"

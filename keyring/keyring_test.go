@@ -194,7 +194,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	require.NotContains(t, log.String(), strings.Trim(fmt.Sprintf("%d", key.Secret), "[]"))
 }
 
-// What a job with small args costs besides: docs/encryption.md has the figure.
+// What a job with small args costs besides: docs/encryption-reference.md has the figure.
 func BenchmarkKeyring(b *testing.B) {
 	keys, err := keyring.New(keyring.Key{Name: "k1", Secret: make([]byte, 32)})
 	require.NoError(b, err)

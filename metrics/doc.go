@@ -1,7 +1,7 @@
 // Package metrics gives the figures of a worker, a janitor and a database to
 // Prometheus. [NewWorker], [NewJanitor] and [NewDatabase] are collectors for a
 // registry of yours, and [Handler] is a handler with a registry of its own.
-// docs/metrics.md has every metric.
+// docs/metrics-reference.md has every metric.
 //
 // Only this package links the Prometheus client: programs that do not import it
 // do without.

@@ -45,7 +45,7 @@ func get(t *testing.T, url string) (code int, body string) {
 }
 
 // A real worker, janitor and database are scraped while they work; /readyz follows
-// the worker's life; and docs/metrics.md has exactly what is exported.
+// the worker's life; and docs/metrics-reference.md has exactly what is exported.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
 	client := jobtest.Client(t)
@@ -119,10 +119,10 @@ func TestScrapes(t *testing.T) {
 		}
 	}
 	documented := make(map[string]string)
-	for _, match := range regexp.MustCompile("(?m)^\\| `(jobq_\\w+)` \\| (\\w+) \\| [^|]*\\| (.*) \\|$").FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+	for _, match := range regexp.MustCompile("(?m)^\\| `(jobq_\\w+)` \\| (\\w+) \\| [^|]*\\| (.*) \\|$").FindAllStringSubmatch(read(t, "../docs/metrics-reference.md"), -1) {
 		documented[match[1]] = match[2] + " | " + match[3]
 	}
-	require.Equal(t, exported, documented, "docs/metrics.md")
+	require.Equal(t, exported, documented, "docs/metrics-reference.md")
 }
 
 func read(t *testing.T, path string) string {
@@ -133,10 +133,11 @@ func read(t *testing.T, path string) string {
 }
 
 // The alert rules and the dashboard are well formed, and name only metrics that
-// docs/metrics.md has, which TestScrapes compares with what is exported.
+// docs/metrics-reference.md has, which TestScrapes compares with what is exported; docs/metrics.md
+// says what to do at each alert.
 func TestRulesAndDashboard(t *testing.T) {
 	t.Parallel()
-	docs := read(t, "../docs/metrics.md")
+	guide, reference := read(t, "../docs/metrics.md"), read(t, "../docs/metrics-reference.md")
 	var expressions []string
 	var rules struct {
 		Groups []struct {
@@ -157,7 +158,7 @@ func TestRulesAndDashboard(t *testing.T) {
 	require.NotEmpty(t, rules.Groups[0].Rules)
 	for _, rule := range rules.Groups[0].Rules {
 		require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
-		require.Contains(t, docs, "`"+rule.Alert+"`")
+		require.Contains(t, guide, "| `"+rule.Alert+"` |")
 		expressions = append(expressions, rule.Expr)
 	}
 	var dashboard struct {
@@ -178,7 +179,7 @@ func TestRulesAndDashboard(t *testing.T) {
 		names := regexp.MustCompile(`jobq_\w+`).FindAllString(expression, -1)
 		require.NotEmpty(t, names, expression)
 		for _, name := range names {
-			require.Contains(t, docs, "| `"+strings.TrimSuffix(name, "_bucket")+"` |", expression)
+			require.Contains(t, reference, "| `"+strings.TrimSuffix(name, "_bucket")+"` |", expression)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Queue struct {
 	Cancelled int64 `json:"cancelled"`
 	// HeadRunAt is since when the job could have run that has been available for longest. Jobs of
 	// partition keys that are paused, or that a limit, a rate or an order holds, do not count. It is
-	// nil if there is none. See docs/metrics.md for how many keys and priorities are looked at.
+	// nil if there is none. See docs/metrics-reference.md for how many keys and priorities are looked at.
 	HeadRunAt *time.Time `json:"head_run_at,omitempty"`
 	QueueSettings
 	// ThrottledUntil is when the next job may start, if the rate keeps it from starting now.

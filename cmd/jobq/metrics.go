@@ -72,7 +72,7 @@ many there are, and how much jobq doctor finds. One such process for a database 
 Workers and janitors have figures of their own: see their --metrics-addr.
 
 /healthz answers 200 while the process lives, /readyz 200 while the database answers.
-docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTERM or SIGINT.`,
+docs/metrics.md has alert rules and a dashboard, docs/metrics-reference.md every metric. It ends on SIGTERM or SIGINT.`,
 		Example: `  jobq metrics
   jobq metrics --metrics-addr 0.0.0.0:9400`,
 		Args: exactArgs(0),

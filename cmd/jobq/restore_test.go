@@ -14,7 +14,7 @@ import (
 
 // A dump of a queue at work is a queue: what waited and what ran at the time of the
 // dump runs again where it was restored, what had ended stays so, and ids and tokens
-// go on growing, beyond those that were given out since. docs/upgrade.md says so. Method: pg_dump while a worker holds jobs,
+// go on growing, beyond those that were given out since. docs/backup.md says so. Method: pg_dump while a worker holds jobs,
 // pg_restore into an empty database, and a worker there.
 func TestDumpAndRestore(t *testing.T) {
 	t.Parallel()

@@ -171,14 +171,26 @@ var pages = map[string]page{
 		before: `for job in $(seq 13); do jobq enqueue fetch; done`,
 		rules:  []rule{{line: "var graph jobq.Graph", file: goBlocks}},
 	},
+	"docs/backup.md": {
+		ownServer: true,
+		before:    `psql "$DATABASE_URL" -qXc 'create database other' -c 'create database migrated'; jobq enqueue hello; jobq enqueue hello --unique-key a; jobq schedules add tick --every 1h --kind tick`,
+		replaced:  []string{"$NEW_URL", `${DATABASE_URL/\/postgres\?/\/other?}`, "$MIGRATED_URL", `${DATABASE_URL/\/postgres\?/\/migrated?}`},
+	},
+	"docs/containers.md": {
+		before:   "mkdir prometheus && mv jobq.rules.yaml prometheus/",
+		replaced: []string{"kubectl apply -f -", "grep -A 2 '^  groups:' | grep '^    - name: jobq'"},
+		rules: []rule{
+			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands and TestDockerfile read the files", all: true},
+		},
+	},
 	"docs/deploy.md": {
 		ownServer: true,
-		before:    "mkdir prometheus && mv jobq.rules.yaml prometheus/",
-		replaced:  []string{"kubectl apply -f -", "grep -A 2 '^  groups:' | grep '^    - name: jobq'"},
 		rules: []rule{
 			{line: "export DATABASE_URL=", excused: "the walk has a database already"},
 			{line: "useradd", excused: "changes this machine; TestDeployedCommands reads the units", all: true},
-			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands and TestDockerfile read the files", all: true},
+			{line: "ExecStart=", excused: "a line of a unit", all: true},
+			{line: "/usr/bin/python3 -m venv", excused: "changes this machine", all: true},
+			{line: "[Service]", excused: "lines of a unit, as in systemd.exec(5)", all: true},
 			{line: "curl -fsS http://127.0.0.1:9400/readyz", excused: "needs the units; TestMetricsCommands asks the same of a worker and of jobq metrics", all: true},
 			{line: "scrape_configs:", excused: "needs a Prometheus; TestPromtool has the files read, and TestPrometheus scrapes a worker", all: true},
 			{line: "install -m 644 prometheus/jobq.rules.yaml", excused: "changes this machine; TestPromtool has the rules read", all: true},
@@ -191,7 +203,9 @@ var pages = map[string]page{
 	},
 	"docs/encryption.md": {rules: []rule{
 		{line: "keys, err := keyring.Load", file: goBlocks},
-		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
+		{line: "job 1", excused: "an answer; TestEncryptedJobs has it", all: true},
+	}},
+	"docs/encryption-reference.md": {rules: []rule{
 		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
 	}},
 	"docs/recovery.md": {replaced: []string{"--run …", "--run hello=cat"}},
@@ -217,8 +231,13 @@ var pages = map[string]page{
 		{line: "# The job has failed", file: "examples/results/wait.rb"},
 		{line: "// Returns the result", file: "examples/results/Wait.java"},
 	}},
-	"docs/limits.md":  {rules: []rule{{line: "jobq undo 17", first: action17}}},
-	"docs/metrics.md": {rules: []rule{{line: "registry := prometheus.NewRegistry()", file: "metrics/otel_test.go"}}},
+	"docs/limits.md": {rules: []rule{{line: "jobq undo 17", first: action17}}},
+	"docs/metrics.md": {rules: []rule{
+		{line: "jobq worker --run hello=cat --metrics-addr 9400", instead: "jobq worker --run hello=cat --metrics-addr 127.0.0.1:0", until: "worker started"},
+		{line: "jobq metrics --addr 9401", instead: "jobq metrics --addr 127.0.0.1:0", until: "serving metrics"},
+		{line: "curl", excused: "the walk's ports are others; TestMetricsCommands asks the same of a worker and of jobq metrics"},
+		{line: "registry := prometheus.NewRegistry()", file: "metrics/otel_test.go"},
+	}},
 	"docs/migrate.md": {
 		replaced: []string{"redis-cli --raw zrange schedule 0 -1 withscores", `printf '%s\n%s\n' '{"class": "HardJob", "queue": "default", "args": [1], "jid": "a"}' 1790000000.5`},
 		rules: []rule{
@@ -283,6 +302,12 @@ var pages = map[string]page{
 	"docs/steps-reference.md": {rules: []rule{
 		{line: "select done, result from jobq.step_get", excused: "needs the token of a run: sql/tests/step_test.go has these calls", all: true},
 	}},
+	"docs/subprocess.md": {python3: true, rules: []rule{
+		{line: "import json, os, sys", saved: "resize.py"},
+		{line: "import json", saved: "score.py"},
+		{line: "jobq wait 1 ", instead: "[ \"$(jobq wait 1 | jq .width)\" = 640 ]"},
+		{line: "jobq wait 2 ", instead: "[ \"$(jobq wait 2 | jq .words)\" = 3 ]"},
+	}},
 	"docs/unique.md": {rules: []rule{{line: "added, err := client.Enqueue(", file: goBlocks}}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
@@ -294,15 +319,12 @@ var pages = map[string]page{
 		{line: "tx, err := pool.Begin(ctx)", file: goBlocks},
 		{line: "counts := jobqtest.RunDue(", file: goBlocks},
 		{line: "jobqtest.RunDue(", file: goBlocks},
+		{line: "import os", file: "examples/pytest/conftest.py"},
+		{line: "def wait(job)", file: "examples/pytest/test_resize.py"},
 	}},
 	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", file: goBlocks}}},
 	"docs/troubleshoot.md": {before: jobs4711},
 	"docs/tui.md":          {rules: []rule{{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"}}},
-	"docs/upgrade.md": {
-		ownServer: true,
-		before:    `psql "$DATABASE_URL" -qXc 'create database other'; jobq enqueue hello; jobq schedules add tick --every 1h --kind tick`,
-		replaced:  []string{"$NEW_URL", `${DATABASE_URL/\/postgres\?/\/other?}`},
-	},
 	"docs/why.md": {
 		before: jobs4711,
 		rules:  []rule{{line: "$ jobq why 4711", excused: "an answer; the first block runs the command", all: true}},
