@@ -91,11 +91,11 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.B
 	case params.Max > 0 && count > int64(params.Max):
 		count = int64(params.Max)
 		matches = format.Count(count, "job")
-	case count >= jobq.CountMax:
-		matches = format.Capped(count) + " jobs"
+	case snapshot.More:
+		matches = "all jobs that match, more than " + format.Number(count)
 	}
 	if flags.dryRun {
-		return none, a.sayWould(cmd, params.Action, count, matches)
+		return none, a.sayWould(cmd, would{params.Action, count, snapshot.More && count == snapshot.Count}, matches)
 	}
 	if !flags.yes {
 		if err := askForBulk(cmd, params.Action, matches); err != nil {
@@ -194,14 +194,21 @@ func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Acti
 		}
 		count += snapshot.Count
 	}
-	return a.sayWould(cmd, action, count, fmt.Sprintf("%s of %s", format.Number(count), format.Count(len(targets), "job")))
+	return a.sayWould(cmd, would{action, count, false}, fmt.Sprintf("%s of %s", format.Number(count), format.Count(len(targets), "job")))
+}
+
+// would is what --dry-run says as JSON.
+type would struct {
+	Action jobq.Action `json:"action"`
+	Count  int64       `json:"count"`
+	More   bool        `json:"more,omitempty"` // there may be more than could be counted
 }
 
 // sayWould is what --dry-run says: how many jobs, and that in words.
-func (a *app) sayWould(cmd *cobra.Command, action jobq.Action, count int64, jobs string) error {
+func (a *app) sayWould(cmd *cobra.Command, what would, jobs string) error {
 	if a.json {
-		return writeJSON(cmd.OutOrStdout(), map[string]any{"action": action, "count": count})
+		return writeJSON(cmd.OutOrStdout(), what)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s\n", action, jobs)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s\n", what.Action, jobs)
 	return err
 }

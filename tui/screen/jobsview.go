@@ -130,8 +130,10 @@ func (s *JobList) filterLine() string {
 	}
 	var right []string
 	switch {
+	case s.counting:
+		right = append(right, s.Paint.Muted.Render(s.Paint.Spinner()+" counting all that match"))
 	case s.all != nil:
-		right = append(right, s.Paint.Warn.Render("all "+format.Capped(s.all.Snapshot.Count)+" matching selected"))
+		right = append(right, s.Paint.Warn.Render("all "+format.OrMore(s.all.Snapshot.Count, s.all.Snapshot.More)+" matching selected"))
 	case len(s.marks) > 0:
 		right = append(right, fmt.Sprintf("%d marked", len(s.marks)))
 	}
@@ -247,8 +249,10 @@ func (s *JobList) Told() []string {
 	}
 	lines := []string{about, total + ", " + s.order().title}
 	switch {
+	case s.counting:
+		lines = append(lines, "counting all that match")
 	case s.all != nil:
-		lines = append(lines, "all "+format.Capped(s.all.Snapshot.Count)+" that match are selected")
+		lines = append(lines, "all "+format.OrMore(s.all.Snapshot.Count, s.all.Snapshot.More)+" that match are selected")
 	case len(s.marks) > 0:
 		lines = append(lines, fmt.Sprintf("%d marked", len(s.marks)))
 	}
