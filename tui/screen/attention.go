@@ -119,7 +119,7 @@ func waitingJobs(q monitor.Queue) string {
 	if q.Available == 1 {
 		return "1 job"
 	}
-	return format.CappedAt(q.Available, q.AvailableMax) + " jobs"
+	return format.Available(q) + " jobs"
 }
 
 // failing says of each queue with failures of late how many there were, and which

@@ -115,6 +115,8 @@ func (s *JobList) totalText() string {
 		return format.Number(loaded)
 	case s.total < 0:
 		return "?"
+	case s.total >= jobq.CountMax && s.match == "" && s.tab == tabAvailable:
+		return s.Facts.Totals().AvailableText()
 	case s.total >= loaded:
 		return format.Capped(s.total)
 	case s.next != "":

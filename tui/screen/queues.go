@@ -143,8 +143,15 @@ func (s *QueueList) detail() []string {
 		" 60 min    "+s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
 		" failed    "+s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
 	)
+	var waiting []string
+	if left := s.Facts.Left(q.Name); left != "" {
+		waiting = append(waiting, fmt.Sprintf("%s jobs, %s", format.Available(q), left))
+	}
 	if reason := s.Facts.WhyWaiting(q, ""); reason != "" && q.PausedAt == nil { // who paused it stands above
-		lines = append(lines, " waiting   "+widget.Clean(reason))
+		waiting = append(waiting, widget.Clean(reason))
+	}
+	if len(waiting) > 0 {
+		lines = append(lines, " waiting   "+strings.Join(waiting, "; "))
 	}
 	return lines
 }

@@ -149,7 +149,7 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 		failed = t.Paint.Alarm.Render(failed + "!")
 	}
 	return t.Paint.Row(columns, t.cells, t.marks(selected), map[string]string{
-		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": runs, "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
+		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": runs, "AVAIL": format.Available(q),
 		"SCHED": format.Capped(q.Scheduled), "RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLDEST": oldest,
 		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), widget.Cells(columns, "60 MIN")),
 	})
@@ -160,7 +160,7 @@ func (t *queueTable) toldQueues() []string {
 	now := t.Paint.Now()
 	for i, q := range t.Facts.Queues {
 		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", widget.Clean(q.Name), format.Number(q.Running),
-			format.CappedAt(q.Available, q.AvailableMax), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
+			format.Available(q), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
 		if q.MaxRunning > 0 {
 			text += ", limit " + format.Number(int64(q.MaxRunning))
 		}
