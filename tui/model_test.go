@@ -373,3 +373,23 @@ func TestCommandsHaveActions(t *testing.T) {
 		}
 	}
 }
+
+// When runs fail, the groups of errors are asked for again within a second.
+func TestFailuresAskForErrors(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	hear := func(ended data.Ended) {
+		_, next := b.Update(feedMsg{At: b.fake.now, Ended: map[string]data.Ended{"email": ended}})
+		b.do(next)
+	}
+	b.press(Errors)
+	b.fake.failures = slices.Clone(b.fake.failures)
+	b.fake.failures[0].Failed, b.fake.failures[0].Retrying = 1021, 0
+	b.tick(500 * time.Millisecond)
+	hear(data.Ended{Completed: 1})
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "61 retrying", "nothing has failed")
+	hear(data.Ended{Failed: 61})
+	b.tick(250 * time.Millisecond)
+	require.NotContains(t, b.plain(), "61 retrying")
+}

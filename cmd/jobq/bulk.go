@@ -39,8 +39,9 @@ const bulkHelp = `With --filter it acts on all jobs that match when it has count
 that come later are left alone, and so are those in states in which it does nothing. It
 asks first; with --yes, which it needs where there is no terminal, it does not. What was
 done is in "jobq audit", and "jobq undo" takes it back where nothing has happened since.
-What was stopped goes on with "jobq audit resume". An empty filter is refused: id:>0
-means all jobs.
+What was stopped goes on with "jobq audit resume". Where every job was refused, the exit
+code is that of the first refusal, such as 4. An empty filter is refused: id:>0 means all
+jobs.
 
 ` + filterHelp
 
@@ -150,6 +151,9 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operat
 	// What is in conflict is undone, or somebody else goes on with it.
 	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
 		return progress, fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
+	}
+	if err == nil && progress.Done == 0 && len(progress.Problems) > 0 {
+		err = fmt.Errorf("%s: every job was refused: %w", verb, progress.Problems[0].Err())
 	}
 	return progress, err
 }

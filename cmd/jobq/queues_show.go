@@ -69,7 +69,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		keySeparator = format.KeyGroups(queue.KeySeparator)
 	}
 	if queue.MaxRunning > 0 {
-		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
+		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Held()), format.Number(int64(queue.MaxRunning)))
 	}
 	if queue.KeyLimit > 0 {
 		keyLimit = fmt.Sprintf("%d of each partition key", queue.KeyLimit)
@@ -87,6 +87,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"scheduled", fmt.Sprintf("%s, of which %s failed before", format.CappedAt(queue.Scheduled, jobq.CountMax), format.CappedAt(queue.Retrying, jobq.CountMax))},
 		{"waiting", format.CappedAt(queue.Waiting, jobq.CountMax) + " for other jobs"},
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
+		{"claimed", format.Number(queue.Claimed) + " ahead, which have not begun"},
 		{"paused", paused},
 		{"limit", limit},
 		{"key limit", keyLimit},

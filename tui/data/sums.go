@@ -8,12 +8,12 @@ import (
 
 // Totals are the counts of all queues together.
 type Totals struct {
-	Available, Scheduled, Retrying, Running, Slots, Failed, Cancelled int64
-	Completed, RecentFailed                                           int64 // within the hour
-	Head                                                              *time.Time
-	HeadQueue                                                         string
-	more                                                              bool  // available jobs than were counted
-	estimate                                                          int64 // of the available jobs, where all of those not counted have one
+	Available, Scheduled, Retrying, Running, Claimed, Slots, Failed, Cancelled int64
+	Completed, RecentFailed                                                    int64 // within the hour
+	Head                                                                       *time.Time
+	HeadQueue                                                                  string
+	more                                                                       bool  // available jobs than were counted
+	estimate                                                                   int64 // of the available jobs, where all of those not counted have one
 }
 
 // AvailableText says how many jobs are available, about how many, or that there may be more: each
@@ -40,6 +40,7 @@ func (f *Facts) Totals() (t Totals) {
 		t.Scheduled += q.Scheduled
 		t.Retrying += q.Retrying
 		t.Running += q.Running
+		t.Claimed += q.Claimed
 		t.Slots += q.Slots
 		t.Failed += q.Failed
 		t.Cancelled += q.Cancelled

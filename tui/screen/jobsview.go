@@ -76,7 +76,7 @@ func (s *JobList) noJobs() string {
 func (s *JobList) tabs() string {
 	t := s.Facts.Totals()
 	counts := [tabEnd]string{
-		"", t.AvailableText(), format.Capped(t.Scheduled), format.Number(t.Running), format.Capped(t.Retrying),
+		"", t.AvailableText(), format.Capped(t.Scheduled), format.Number(t.Running + t.Claimed), format.Capped(t.Retrying),
 		format.Capped(t.Failed), format.Capped(t.Cancelled), "",
 	}
 	if !s.Facts.Known(data.Queues) || s.match != "" {

@@ -42,7 +42,7 @@ func TestAttentionSaysWhy(t *testing.T) {
 		for _, want := range []string{
 			"! email: 9 failed in 20m, all of SendInvoice: exit code 1: smtp 421 4.7.0 too many connections from your host",
 			"~ books was paused 1m ago by ana: closed until the auditors have gone",
-			"~ busy: the oldest job has waited for 2m: all 2 slots have been in use for 2m",
+			"~ busy: the oldest job has waited for 2m: all 2 slots are in use",
 			"~ odd: the oldest job has waited for 2m, with slots free: perhaps no worker has its kind",
 		} {
 			require.Contains(t, joined(s.text()), want, size)

@@ -125,7 +125,10 @@ func (s *QueueList) detail() []string {
 	}
 	slots := fmt.Sprintf("slots %s, %s in use", format.Number(q.Slots), format.Number(q.Running))
 	if q.Slots > 0 && q.Running > q.Slots {
-		slots += fmt.Sprintf(": %s claimed ahead, or in workers that drain", format.Number(q.Running-q.Slots))
+		slots += fmt.Sprintf(": %s in workers that drain, or about to begin", format.Number(q.Running-q.Slots))
+	}
+	if q.Claimed > 0 {
+		slots += fmt.Sprintf("; %s claimed ahead", format.Count(q.Claimed, "job"))
 	}
 	lines := []string{
 		" paused    " + paused,

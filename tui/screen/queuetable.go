@@ -109,10 +109,9 @@ func (t *queueTable) draw() []string {
 	return lines
 }
 
-// inUse is how many jobs workers hold. Where there are more than slots, the rest
-// stands after a plus: 67 jobs with 64 slots are 64+3. The rest has been claimed
-// ahead and waits in its worker, or runs in a draining worker, whose slots are not
-// counted.
+// inUse is how many jobs run. Where there are more than slots, the rest stands after a
+// plus: 67 jobs with 64 slots are 64+3. The rest runs in a draining worker, whose slots
+// are not counted, or is about to begin.
 func inUse(running, slots int64) string {
 	if slots > 0 && running > slots {
 		return format.Number(slots) + "+" + format.Number(running-slots)
@@ -122,7 +121,7 @@ func inUse(running, slots int64) string {
 
 // atLimit is how many jobs of a queue run, of as many as its limit lets: 3/3.
 func atLimit(q monitor.Queue) string {
-	return format.Number(q.Running) + "/" + format.Number(int64(q.MaxRunning))
+	return format.Number(q.Held()) + "/" + format.Number(int64(q.MaxRunning))
 }
 
 func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool) string {
