@@ -49,17 +49,38 @@ func (s *JobList) note() string {
 		return s.Paint.Muted.Render(" " + s.Paint.Spinner() + " going to the end of the list")
 	case s.above > 0:
 		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key(command.Top))
+	case s.recent && !s.question().goesOn():
+		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: sort by id to search on, or name a state or a queue", format.Number(recentJobs)))
 	case s.recent:
-		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
+		return s.searchNote()
 	case len(s.rows) >= rowsMax:
 		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key(command.Filter)))
 	}
 	return ""
 }
 
+// searchNote says how far the search has come; empty when all jobs were searched.
+func (s *JobList) searchNote() string {
+	done, all, goesOn := s.searching()
+	switch {
+	case !s.known:
+		return s.Paint.Muted.Render(fmt.Sprintf(" searching the newest %s jobs first: name a state or a queue to be faster", format.Number(recentJobs)))
+	case !goesOn:
+		return ""
+	case s.stopped != "":
+		return s.Paint.Warn.Render(fmt.Sprintf(" %d%% of all jobs searched, and then: %s; %s searches on", done*100/all, s.stopped, s.Key(command.End)))
+	case s.more:
+		return s.Paint.Muted.Render(fmt.Sprintf(" %s searching: %d%% of all jobs so far, the newest first; name a state or a queue to be faster", s.Paint.Spinner(), done*100/all))
+	}
+	return s.Paint.Muted.Render(fmt.Sprintf(" %d%% of all jobs searched, the newest first; %s searches on", done*100/all, s.Key(command.End)))
+}
+
 func (s *JobList) noJobs() string {
 	if !s.known || s.Facts.Err(data.Page) != nil {
 		return s.waiting(data.Page)
+	}
+	if _, _, goesOn := s.searching(); goesOn || s.recent && !s.question().goesOn() {
+		return s.Paint.Muted.Render("none found yet")
 	}
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
