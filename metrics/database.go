@@ -99,7 +99,7 @@ func (d *Database) Collect(to chan<- prometheus.Metric) {
 		queueJobs.send(to, float64(q.Available), q.Name, "available")
 		queueJobs.send(to, float64(q.Scheduled), q.Name, "scheduled")
 		queueJobs.send(to, float64(q.Waiting), q.Name, "waiting")
-		queueJobs.send(to, float64(q.Running), q.Name, "running")
+		queueJobs.send(to, float64(q.Held()), q.Name, "running")
 		queueSlots.send(to, float64(q.Slots), q.Name)
 		queuePaused.send(to, bit(q.PausedAt != nil), q.Name)
 	}

@@ -53,6 +53,42 @@ func TestQueues(t *testing.T) {
 	require.False(t, acted.Changed)
 }
 
+// Above the bound of the exact count, a queue says about how many jobs are available, once the
+// planner has statistics; below it, and without statistics, nothing is guessed.
+func TestQueuesEstimateTheBacklog(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	exec := func(sql string) {
+		_, err := client.Pool().Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	queues := func() map[string]monitor.Queue {
+		list, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		byName := make(map[string]monitor.Queue)
+		for _, queue := range list {
+			byName[queue.Name] = queue
+		}
+		return byName
+	}
+	exec("alter table jobq.pending set (autovacuum_enabled = false)")
+	exec("insert into jobq.pending (kind, queue) select 'k', 'big' from generate_series(1, 15000)")
+	require.Zero(t, queues()["big"].AvailableEstimate, "without statistics")
+	exec("insert into jobq.pending (kind, queue) select 'k', 'few' from generate_series(1, 9000)")
+	exec("analyze jobq.pending")
+	list := queues()
+	require.EqualValues(t, jobq.CountMax, list["big"].Available)
+	require.InEpsilon(t, 15000, list["big"].AvailableEstimate, 0.1)
+	require.Zero(t, list["few"].AvailableEstimate)
+
+	exec("insert into jobq.pending (kind, queue) select 'k', 'few' from generate_series(1, 3000)")
+	exec("analyze jobq.pending")
+	list = queues()
+	require.InEpsilon(t, 15000, list["big"].AvailableEstimate, 0.1)
+	require.InEpsilon(t, 12000, list["few"].AvailableEstimate, 0.1)
+}
+
 // The list of queues is not compiled (JIT), which would take two seconds beside a large backlog.
 func TestQueuesAreNotCompiled(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,8 @@ type Worker struct {
 	// Programs sums up those of the kinds that have programs for handlers.
 	Programs    map[string]Programs `json:"programs,omitempty"`
 	Draining    bool                `json:"draining"` // takes no new work, or was asked to
-	Running     int64               `json:"running"`  // jobs that it holds and that have not ended, with those claimed ahead
+	Running     int64               `json:"running"`  // jobs
+	Claimed     int64               `json:"claimed"`  // ahead: it holds them, and they have not begun
 	StartedAt   time.Time           `json:"started_at"`
 	HeartbeatAt time.Time           `json:"heartbeat_at"`
 }
@@ -57,7 +58,7 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 	for i, row := range rows {
 		workers[i] = Worker{
 			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
-			Draining: row.Draining, Running: row.Running,
+			Draining: row.Draining, Running: row.Running, Claimed: row.Claimed,
 			StartedAt: db.Moment(row.StartedAt), HeartbeatAt: db.Moment(row.HeartbeatAt),
 		}
 		// What a worker has not written as jobq does is left out: one row must not hide the others.

@@ -3,11 +3,13 @@ package operator
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq"
@@ -67,7 +69,8 @@ type bulkAction struct {
 type BulkSnapshot struct {
 	At    time.Time // by the clock of the database
 	IDMax int64     // later jobs have higher ids
-	Count int64     // jobs that match, up to CountMax
+	Count int64     // jobs that match: all of them, unless More
+	More  bool      // there may be more than Count: all could not be counted within two seconds
 }
 
 // BulkSnapshot counts what a Bulk of that action would be about that begins
@@ -86,9 +89,43 @@ func (o *Operator) BulkSnapshot(ctx context.Context, action jobq.Action, chosen 
 	}
 	snapshot := BulkSnapshot{At: row.At.Time.UTC(), IDMax: row.IDMax}
 	page := bulkPage(query, bulkAction{action: action, snapshotAt: &snapshot.At, idMax: snapshot.IDMax})
-	page.Size = jobq.CountMax
-	snapshot.Count, err = o.schema.JobCount(ctx, o.pool, page)
+	snapshot.Count, snapshot.More, err = o.bulkCount(ctx, page, countLimits{all: 2 * time.Second, answer: 500 * time.Millisecond})
 	return snapshot, dberror.Wrap(o.schema, operation, err)
+}
+
+// countLimits bound how long jobs are counted beyond CountMax, and how much of the time that the
+// caller gives is left for the answer.
+type countLimits struct{ all, answer time.Duration }
+
+// bulkCount counts the jobs of the list: up to CountMax in any case, and all of them if that ends
+// within the limits; more says that it did not. It runs without JIT compilation, which would take
+// longer than the count.
+func (o *Operator) bulkCount(ctx context.Context, page db.JobPage, limits countLimits) (count int64, more bool, err error) {
+	page.Size = jobq.CountMax
+	count, err = o.schema.JobCount(ctx, o.pool, page)
+	if err != nil || count < jobq.CountMax {
+		return count, false, err
+	}
+	timeout := limits.all
+	if deadline, bounded := ctx.Deadline(); bounded {
+		timeout = min(timeout, time.Until(deadline)-limits.answer)
+	}
+	if timeout < time.Millisecond {
+		return count, true, nil
+	}
+	page.Size = math.MaxInt32
+	all := count
+	err = pgx.BeginTxFunc(ctx, o.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("set local jit = off; set local statement_timeout = %d", timeout.Milliseconds()))
+		if err == nil {
+			all, err = o.schema.JobCount(ctx, tx, page)
+		}
+		return err
+	})
+	if errors.Is(dberror.Wrap(o.schema, "count all jobs", err), jobq.ErrTimeout) && ctx.Err() == nil {
+		return count, true, nil
+	}
+	return all, false, err
 }
 
 // BulkProgress is how far a bulk action has come.

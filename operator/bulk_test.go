@@ -201,6 +201,22 @@ func TestBulkSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
 
+// An action by filter says exactly how many jobs it is about, above CountMax too.
+func TestBulkSnapshotIsExact(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.NewWorker(t).Client
+	const jobs = jobq.CountMax + 7
+	_, err := client.Pool().Exec(ctx, "select jobq.enqueue('a') from generate_series(1, $1::integer)", jobs)
+	require.NoError(t, err)
+	for action, want := range map[jobq.Action]int64{jobq.ActionCancel: jobs, jobq.ActionRequeue: 0} {
+		snapshot, err := operator.New(client, "ana").BulkSnapshot(ctx, action, jobq.Filter{})
+		require.NoError(t, err)
+		require.Equal(t, want, snapshot.Count, action)
+		require.False(t, snapshot.More)
+	}
+}
+
 // An action by filter leaves jobs alone in states in which it does nothing: it
 // neither counts them nor looks at them, however many there are.
 func TestBulkStates(t *testing.T) {

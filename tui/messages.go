@@ -2,6 +2,8 @@ package tui
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -73,8 +75,14 @@ func (msg feedMsg) apply(m *Model) tea.Cmd {
 	if len(msg.Ended) > 0 {
 		m.polling.Hurry(0, data.Queues, data.Page)
 	}
+	if slices.ContainsFunc(slices.Collect(maps.Values(feed.Ended)), func(ended data.Ended) bool { return ended.Failed > 0 }) {
+		m.polling.Hurry(failedEvery, data.Errors)
+	}
 	return command
 }
+
+// failedEvery is how often the groups of errors are asked for while runs fail.
+const failedEvery = time.Second
 
 // gapEvery is how often the rows on the screen are looked at while workers do
 // more than they can name.

@@ -319,10 +319,10 @@ func TestFilterTakesTooLong(t *testing.T) {
 	b.press(Jobs, Filter, "kind:Send*", Accept)
 	b.answer(polling.Loaded{Panel: data.Page, Err: jobq.ErrTimeout})
 	b.tick(time.Second)
-	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
-	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
+	require.Contains(t, b.plain(), "of all jobs searched, the newest first")
+	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911 id:<=48213911" }))
 	b.press(Back)
-	require.NotContains(t, b.plain(), "400,000")
+	require.NotContains(t, b.plain(), "searched")
 }
 
 // The output of a run under way is followed, and made safe to show; the
@@ -372,4 +372,24 @@ func TestCommandsHaveActions(t *testing.T) {
 			require.NotNil(t, command.All().Find(id), id)
 		}
 	}
+}
+
+// When runs fail, the groups of errors are asked for again within a second.
+func TestFailuresAskForErrors(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	hear := func(ended data.Ended) {
+		_, next := b.Update(feedMsg{At: b.fake.now, Ended: map[string]data.Ended{"email": ended}})
+		b.do(next)
+	}
+	b.press(Errors)
+	b.fake.failures = slices.Clone(b.fake.failures)
+	b.fake.failures[0].Failed, b.fake.failures[0].Retrying = 1021, 0
+	b.tick(500 * time.Millisecond)
+	hear(data.Ended{Completed: 1})
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "61 retrying", "nothing has failed")
+	hear(data.Ended{Failed: 61})
+	b.tick(250 * time.Millisecond)
+	require.NotContains(t, b.plain(), "61 retrying")
 }

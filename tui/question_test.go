@@ -90,6 +90,7 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	require.Nil(t, b.jobs().All)
 	b.fake.err = nil
 	answer := b.hold(SelectAll)
+	require.Contains(t, b.plain(), "counting all that match")
 	written := len(b.fake.written)
 	b.press(Requeue)
 	require.Contains(t, b.toast, "still being counted", "it would be about one job only")

@@ -39,8 +39,9 @@ const bulkHelp = `With --filter it acts on all jobs that match when it has count
 that come later are left alone, and so are those in states in which it does nothing. It
 asks first; with --yes, which it needs where there is no terminal, it does not. What was
 done is in "jobq audit", and "jobq undo" takes it back where nothing has happened since.
-What was stopped goes on with "jobq audit resume". An empty filter is refused: id:>0
-means all jobs.
+What was stopped goes on with "jobq audit resume". Where every job was refused, the exit
+code is that of the first refusal, such as 4. An empty filter is refused: id:>0 means all
+jobs.
 
 ` + filterHelp
 
@@ -91,11 +92,11 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.B
 	case params.Max > 0 && count > int64(params.Max):
 		count = int64(params.Max)
 		matches = format.Count(count, "job")
-	case count >= jobq.CountMax:
-		matches = format.Capped(count) + " jobs"
+	case snapshot.More:
+		matches = "all jobs that match, more than " + format.Number(count)
 	}
 	if flags.dryRun {
-		return none, a.sayWould(cmd, params.Action, count, matches)
+		return none, a.sayWould(cmd, would{params.Action, count, snapshot.More && count == snapshot.Count}, matches)
 	}
 	if !flags.yes {
 		if err := askForBulk(cmd, params.Action, matches); err != nil {
@@ -151,6 +152,9 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operat
 	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
 		return progress, fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
 	}
+	if err == nil && progress.Done == 0 && len(progress.Problems) > 0 {
+		err = fmt.Errorf("%s: every job was refused: %w", verb, progress.Problems[0].Err())
+	}
 	return progress, err
 }
 
@@ -194,14 +198,21 @@ func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Acti
 		}
 		count += snapshot.Count
 	}
-	return a.sayWould(cmd, action, count, fmt.Sprintf("%s of %s", format.Number(count), format.Count(len(targets), "job")))
+	return a.sayWould(cmd, would{action, count, false}, fmt.Sprintf("%s of %s", format.Number(count), format.Count(len(targets), "job")))
+}
+
+// would is what --dry-run says as JSON.
+type would struct {
+	Action jobq.Action `json:"action"`
+	Count  int64       `json:"count"`
+	More   bool        `json:"more,omitempty"` // there may be more than could be counted
 }
 
 // sayWould is what --dry-run says: how many jobs, and that in words.
-func (a *app) sayWould(cmd *cobra.Command, action jobq.Action, count int64, jobs string) error {
+func (a *app) sayWould(cmd *cobra.Command, what would, jobs string) error {
 	if a.json {
-		return writeJSON(cmd.OutOrStdout(), map[string]any{"action": action, "count": count})
+		return writeJSON(cmd.OutOrStdout(), what)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s\n", action, jobs)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s\n", what.Action, jobs)
 	return err
 }

@@ -59,6 +59,26 @@ func TestActionGuards(t *testing.T) {
 	require.Contains(t, command(exitOK, "delete", "--filter", "id:>0", "--yes"), "delete: 3 jobs")
 }
 
+// An action by filter that was refused for every job is told apart by its exit code; one that changed some
+// has done what it was told.
+func TestBulkRefused(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	makeFailed(t, url, "email", 2)
+	require.NoError(t, pgtest.UpdateFinished(context.Background(), pool, pgtest.Columns{"unique_key": "'k' || id % 2", "kind": "'a'"}, "true"))
+	query[int64](t, pool, "select max(e.id) from generate_series(0, 1) i cross join lateral jobq.enqueue('a', unique_key => 'k' || i) e(id)")
+	requeue := func(want int) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", "requeue", "--filter", "state:failed", "--yes", "--database-url", url)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	require.Contains(t, requeue(exitConflict), "requeue: every job was refused")
+	query[string](t, pool, "select jobq.cancel(id)::text from jobq.pending where unique_key = 'k0'")
+	require.Contains(t, requeue(exitOK), "requeue: 1 job, 1 refused")
+}
+
 // An edit by filter says all as JSON when it is asked to.
 func TestBulkJSON(t *testing.T) {
 	t.Parallel()

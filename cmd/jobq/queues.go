@@ -76,7 +76,7 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 		if queue.PausedAt != nil {
 			paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 		}
-		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
+		t.row(queue.Name, format.Available(queue), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
 			paused, catalogue.Set(&queue.QueueSettings))
 	}
 	return t.flush()

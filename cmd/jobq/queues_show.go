@@ -59,10 +59,11 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	fields := newFields(out)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
-		{"available", format.CappedAt(queue.Available, queue.AvailableMax)},
+		{"available", format.Available(queue)},
 		{"scheduled", fmt.Sprintf("%s, of which %s failed before", format.CappedAt(queue.Scheduled, jobq.CountMax), format.CappedAt(queue.Retrying, jobq.CountMax))},
 		{"waiting", format.CappedAt(queue.Waiting, jobq.CountMax) + " for other jobs"},
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
+		{"claimed", format.Number(queue.Claimed) + " ahead, which have not begun"},
 		{"paused", paused},
 		{"throttled", formatThrottled(queue.ThrottledUntil)},
 		{"ended jobs kept", formatKept(&queue.QueueSettings, settings)},

@@ -96,7 +96,7 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 		"CANCELLED", "AVG RUN", "AVG WAIT")
 	for _, queue := range queues {
 		stats := byQueue[queue.Name]
-		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), format.Number(stats.Completed),
+		t.row(queue.Name, format.Available(queue), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), format.Number(stats.Completed),
 			format.Number(stats.Failed), format.Number(stats.Retried), format.Number(stats.Lost), format.Number(stats.Cancelled),
 			average(stats.RunTime, stats.Runs(), format.AtMost), average(stats.WaitTime, stats.Completed, format.Took))
 	}

@@ -118,8 +118,8 @@ func TestTUIChangedMeanwhile(t *testing.T) {
 	require.Equal(t, before, query[string](t, pool, "select p::text from jobq.pending p where id = $1", id))
 }
 
-// A filter that would look at too much gives up after its time, says what was
-// searched and how to search deeper, and the UI stays usable. A lock stands
+// A filter that would look at too much gives up after its time, says what is
+// searched and how to be faster, and the UI stays usable. A lock stands
 // for the ten million rows of `make bench-tui`: the query runs into its limit.
 func TestTUIFilterGivesUp(t *testing.T) {
 	t.Parallel()
@@ -139,12 +139,12 @@ func TestTUIFilterGivesUp(t *testing.T) {
 	term.await("Filter")
 	term.text("kind:nosuch")
 	term.keys("Enter")
-	term.await("only the newest 400,000 jobs were searched: name a state or a queue to look further")
+	term.await("searching the newest 400,000 jobs first: name a state or a queue to be faster")
 	_, err = conn.Exec(ctx, "rollback")
 	require.NoError(t, err)
 	term.press(command.Refetch)
 	screen := term.await("no job matches")
-	require.Contains(t, screen, "only the newest 400,000 jobs were searched")
+	require.NotContains(t, screen, "search", "all jobs were searched")
 	term.press(command.Back)
 	term.await("1-3 of 3")
 }

@@ -291,11 +291,15 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 const WorkerList = `-- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
-    coalesce(h.running, 0)::bigint as running
+    coalesce(h.running, 0)::bigint as running, coalesce(h.claimed, 0)::bigint as claimed
   from jobq.worker w
   left join (
-    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
-        group by l.owner
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots) - a.jobs) as running, sum(a.jobs) as claimed
+      from jobq.lease l
+      cross join lateral (
+        select greatest(cardinality(l.job_ids) - l.begun, 0)
+            - (select count(*) from unnest(l.ended_slots) as e(slot) where e.slot > l.begun) as jobs) a
+      group by l.owner
   ) h on h.owner = w.id
   order by w.id
 `
@@ -313,10 +317,11 @@ type WorkerListRow struct {
 	StartedAt   pgtype.Timestamptz
 	HeartbeatAt pgtype.Timestamptz
 	Running     int64
+	Claimed     int64
 }
 
 // WorkerList is every worker that has a row; WorkerPrune deletes the rows of dead
-// ones. It reads the leases once for all workers, and not once for each.
+// ones. It reads the leases once for all workers, and not once for each. Jobs claimed ahead do not run: see QueueList.
 func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 	rows, err := q.db.Query(ctx, WorkerList)
 	if err != nil {
@@ -339,6 +344,7 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 			&i.StartedAt,
 			&i.HeartbeatAt,
 			&i.Running,
+			&i.Claimed,
 		); err != nil {
 			return nil, err
 		}

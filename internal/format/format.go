@@ -94,6 +94,21 @@ func CappedAt(n, limit int64) string {
 	return Capped(n)
 }
 
+// About is an estimate, in two digits: ~12k, ~3.0M.
+func About(n int64) string {
+	value, unit := float64(n), ""
+	for _, next := range []string{"k", "M", "G"} {
+		if value < 999.5 {
+			break
+		}
+		value, unit = value/1000, next
+	}
+	if unit == "" || value >= 9.95 {
+		return fmt.Sprintf("~%.0f%s", value, unit)
+	}
+	return fmt.Sprintf("~%.1f%s", value, unit)
+}
+
 // OrMore is a count, and whether there may be more: "61", "61+".
 func OrMore(n int64, more bool) string {
 	if more && n == 0 {

@@ -54,6 +54,9 @@ func TestCounts(t *testing.T) {
 	require.Equal(t, "999", format.Number(999))
 	require.Equal(t, "10k+", format.Capped(jobq.CountMax))
 	require.Equal(t, "9,999", format.Capped(9999))
+	for n, want := range map[int64]string{10_001: "~10k", 999: "~999", 1000: "~1.0k", 9_940: "~9.9k", 999_499: "~999k", 999_500: "~1.0M", 3_012_345: "~3.0M", 42_000_000: "~42M", 7_000_000_000: "~7.0G"} {
+		require.Equal(t, want, format.About(n))
+	}
 	require.Equal(t, "500+", format.CappedAt(500, 500))
 	require.Equal(t, "499", format.CappedAt(499, 500))
 	require.Equal(t, "10k+", format.CappedAt(jobq.CountMax, jobq.CountMax))

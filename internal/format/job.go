@@ -58,6 +58,15 @@ func Age(job *jobq.Job, now time.Time) string {
 	return Ago(now.Sub(Since(job)))
 }
 
+// Available is how many jobs of a queue are available: exactly as far as they were counted, else about
+// how many, or that there are more.
+func Available(queue monitor.Queue) string {
+	if queue.AvailableEstimate > 0 {
+		return About(queue.AvailableEstimate)
+	}
+	return CappedAt(queue.Available, queue.AvailableMax)
+}
+
 // PausedBy says who has paused the queue, and why where that was said: "ana: books
 // are closed".
 func PausedBy(queue monitor.Queue) string { return By(queue.PausedBy, queue.PauseReason) }

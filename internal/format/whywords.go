@@ -135,8 +135,8 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 		return fmt.Sprintf("the workers with kind %s cannot start it now: %s on %s", f.Kind, f.Error, f.Worker), "mend that on the worker's machine; the job has lost no attempt"
 	default: // workers are full
 	}
-	if f.Since != nil {
-		return fmt.Sprintf("all %s slots have been in use for %s", Number(f.Slots), Ago(now.Sub(*f.Since))), ""
+	if f.Held == 0 { // the UI has not asked which jobs these are
+		return fmt.Sprintf("all %s slots are in use", Number(f.Slots)), ""
 	}
 	says = fmt.Sprintf("the workers are full: %s in %s of %s", Count(f.Held, "job"), Count(f.Slots, "slot"), Count(f.Workers, "worker"))
 	return says + oldest(f, now) + "; " + before(f), "start more workers, or give them more slots" + askOldest(f)

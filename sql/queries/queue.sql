@@ -1,6 +1,7 @@
 -- QueueList counts the jobs of each queue that has a row, a job or a worker, of 1,000 queues at most:
 -- those that wait, run, or ended unsuccessfully. Running jobs are counted in the leases, to which each
--- end is written with the end itself or soon after.
+-- end is written with the end itself or soon after. Jobs claimed ahead, whose slots are beyond begun, do not
+-- run: of 351 jobs that workers with 200 slots hold, 200 run and 151 are claimed.
 --
 -- The counts of scheduled jobs, of jobs that wait for others and of ended jobs stop at count_max
 -- jobs of all queues together, which then means "at least": of scheduled jobs it counts the next
@@ -32,8 +33,13 @@ with recursive ready as (
     from (select p.queue from jobq.pending p where p.waits order by p.id limit sqlc.arg(count_max)::bigint) d
     group by d.queue
 ), busy as (
-  select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
-      group by l.queue
+  select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots) - a.jobs) as running,
+      sum(a.jobs) as claimed
+    from jobq.lease l
+    cross join lateral (
+      select greatest(cardinality(l.job_ids) - l.begun, 0)
+          - (select count(*) from unnest(l.ended_slots) as e(slot) where e.slot > l.begun) as jobs) a
+    group by l.queue
 ), ended as (
   select e.queue as name, count(*) filter (where e.state = 'failed') as failed,
       count(*) filter (where e.state = 'cancelled') as cancelled
@@ -77,6 +83,7 @@ select n.name::text as name,
     (select b.available_max from bound b)::bigint as available_max,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
     coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running,
+    coalesce(b.claimed, 0)::bigint as claimed,
     coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
     (select min(h.since) from jobq.line_heads(n.name, (select b.lines_max from bound b)) h)::timestamptz as head_run_at,

@@ -62,15 +62,19 @@ select jobq.run_key()::bytea as key;
 delete from jobq.worker w where w.id = sqlc.arg(id);
 
 -- WorkerList is every worker that has a row; WorkerPrune deletes the rows of dead
--- ones. It reads the leases once for all workers, and not once for each.
+-- ones. It reads the leases once for all workers, and not once for each. Jobs claimed ahead do not run: see QueueList.
 -- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
-    coalesce(h.running, 0)::bigint as running
+    coalesce(h.running, 0)::bigint as running, coalesce(h.claimed, 0)::bigint as claimed
   from jobq.worker w
   left join (
-    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l
-        group by l.owner
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots) - a.jobs) as running, sum(a.jobs) as claimed
+      from jobq.lease l
+      cross join lateral (
+        select greatest(cardinality(l.job_ids) - l.begun, 0)
+            - (select count(*) from unnest(l.ended_slots) as e(slot) where e.slot > l.begun) as jobs) a
+      group by l.owner
   ) h on h.owner = w.id
   order by w.id;
 

@@ -74,6 +74,32 @@ func TestListsOfALeaseWithOneSlowJob(t *testing.T) {
 	check("available")
 }
 
+// Jobs that were claimed ahead and have not begun do not run: the lists of queues and workers tell them apart.
+func TestClaimedAheadIsNotRunning(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{\"a\": 3}', '{}')")
+	for _, lease := range []struct{ begun, jobs, ended string }{
+		{"32767", "{1,2}", "{}"},      // 2 run
+		{"3", "{3,4,5,6,7}", "{1,5}"}, // 2 run, 1 is claimed
+		{"0", "{8,9,10}", "{2}"},      // 2 are claimed
+		{"5", "{11,12}", "{2}"},       // 1 runs
+	} {
+		q.exec("insert into jobq.lease (id, claimed_at, expires_at, begun, owner, queue, ended_slots, ended_ms, job_ids) "+
+			"select jobq.lease_id_next(), now(), now(), $1::text::smallint, 'w', 'a', $2::text::smallint[], array_fill(1::smallint, array[cardinality($2::text::smallint[])]), $3::text::bigint[]",
+			lease.begun, lease.ended, lease.jobs)
+	}
+	queues, err := q.queries.QueueList(ctx, 1000)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, queues[0].Running)
+	require.EqualValues(t, 3, queues[0].Claimed)
+	workers, err := q.queries.WorkerList(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, workers[0].Running)
+	require.EqualValues(t, 3, workers[0].Claimed)
+}
+
 // listed are the ids of a page.
 func (q *queue) listed(page db.JobPage) (ids []int64) {
 	q.Helper()

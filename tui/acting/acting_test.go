@@ -112,6 +112,29 @@ func TestRefusals(t *testing.T) {
 	require.NotEmpty(t, p.Actions(screen.Selection{})[command.Resume].Disabled())
 }
 
+// What could not be counted to its end is confirmed with a word, and never with a number that is
+// wrong; a part of it of a known size with that number. What was counted is typed in full.
+func TestBulkOfUncountedAsksForAWord(t *testing.T) {
+	t.Parallel()
+	p, _ := newPart(false)
+	ask := func(snapshot operator.BulkSnapshot, most int) request.Ask {
+		return p.Update(request.ActOnAll{Action: jobq.ActionCancel, Filter: "state:available", Snapshot: snapshot, Max: most}).(request.Later).Overlay.(request.Ask)
+	}
+	some := operator.BulkSnapshot{At: time.Now(), Count: jobq.CountMax, More: true}
+	asked := ask(some, 0)
+	require.Equal(t, "cancel all jobs that match, more than 10,000", asked.Title)
+	require.Equal(t, request.Typed{Text: "all", Meaning: "which are more than 10,000 jobs", Effect: "cancel them"}, asked.Typed)
+	begun := all(t, p.Update(asked.Yes.(request.Change).Do))
+	require.Zero(t, begun[0].(request.Progress).Total)
+	require.Equal(t, "cancel: 0 done; esc stops", p.Bulk())
+
+	require.Equal(t, "10", ask(some, 10).Typed.Text)
+	require.Equal(t, "all", ask(some, 20_000).Typed.Text)
+	asked = ask(operator.BulkSnapshot{At: time.Now(), Count: 3_000_000}, 0)
+	require.Equal(t, "cancel 3,000,000 jobs that match", asked.Title)
+	require.Equal(t, "3000000", asked.Typed.Text)
+}
+
 // An action by filter is asked about, shows its steps as an overlay that is made as
 // all others are, and ends with its last step when it is stopped.
 func TestBulkAlone(t *testing.T) {

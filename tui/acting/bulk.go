@@ -31,8 +31,11 @@ type bulkRun struct {
 
 // actOnAll asks for the number of jobs, and then acts on all that matched, or as many of them as it may.
 func (p *Part) actOnAll(all request.ActOnAll) tea.Msg {
-	count := all.Snapshot.Count
-	title := fmt.Sprintf("%s %s jobs that match", all.Action, format.Capped(count))
+	count, more := all.Snapshot.Count, all.Snapshot.More
+	title := fmt.Sprintf("%s %s jobs that match", all.Action, format.Number(count))
+	if more {
+		title = fmt.Sprintf("%s all jobs that match, more than %s", all.Action, format.Number(count))
+	}
 	details := []string{
 		"filter    " + filterOrAll(all.Filter),
 		"counted   " + all.Snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
@@ -40,9 +43,9 @@ func (p *Part) actOnAll(all request.ActOnAll) tea.Msg {
 	}
 	var limits []string
 	if all.Max > 0 {
-		title = fmt.Sprintf("%s %d of %s jobs that match, the newest", all.Action, all.Max, format.Capped(count))
+		title = fmt.Sprintf("%s %d of %s jobs that match, the newest", all.Action, all.Max, format.OrMore(count, more))
 		limits = append(limits, fmt.Sprintf("--max %d", all.Max))
-		count = min(count, int64(all.Max))
+		count, more = min(count, int64(all.Max)), more && count < int64(all.Max)
 	}
 	if all.Rate > 0 {
 		title += ", " + format.PerSecond(all.Rate)
@@ -51,8 +54,12 @@ func (p *Part) actOnAll(all request.ActOnAll) tea.Msg {
 	if line := p.Place().Program.Bulk(all.Action, all.Filter, limits...); line != "" {
 		details = append(details, "as a command   "+widget.Clean(line))
 	}
+	typed := TypedCount(count, all.Action)
+	if more { // a number would be wrong
+		typed.Text, typed.Meaning, count = "all", "which are more than "+format.Number(count)+" jobs", 0
+	}
 	return request.Ask{
-		Title: title, Details: details, Typed: TypedCount(count, all.Action),
+		Title: title, Details: details, Typed: typed,
 		Yes: request.Change{Verb: string(all.Action), Do: startBulk{
 			operator.BulkParams{Action: all.Action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot, Max: all.Max, RatePerSecond: all.Rate}, count,
 		}},
@@ -210,5 +217,9 @@ func (p *Part) Bulk() string {
 	if p.bulk == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: %s of %s done; esc stops", p.bulk.action, format.Number(int64(p.bulk.progress.Done)), format.Capped(p.bulk.total))
+	done := format.Number(int64(p.bulk.progress.Done))
+	if p.bulk.total > 0 {
+		done += " of " + format.Number(p.bulk.total)
+	}
+	return fmt.Sprintf("%s: %s done; esc stops", p.bulk.action, done)
 }

@@ -34,7 +34,7 @@ func (p *Part) drain(worker monitor.Worker) tea.Msg {
 	ask := request.Ask{
 		Title: "drain worker " + widget.Clean(worker.ID),
 		Details: []string{
-			fmt.Sprintf("effect    it takes no new jobs, and stops when those it has are finished: %d now", worker.Running),
+			fmt.Sprintf("effect    it takes no new jobs, and stops when those it has are finished: %d now", worker.Running+worker.Claimed),
 			"this cannot be undone; what supervises it may start another one",
 		},
 		Yes: p.change(command.Drain, timeout, func(ctx context.Context, w Writer) tea.Msg {

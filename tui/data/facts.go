@@ -184,7 +184,7 @@ func (f *Facts) trouble(q monitor.Queue) int {
 // Unused says that a queue has no worker, no job that waits or runs, and is not
 // paused: what is left of it are jobs that have ended, or settings.
 func Unused(q monitor.Queue) bool {
-	return q.Slots == 0 && q.Available == 0 && q.Scheduled == 0 && q.Waiting == 0 && q.Retrying == 0 && q.Running == 0 && q.PausedAt == nil
+	return q.Slots == 0 && q.Available == 0 && q.Scheduled == 0 && q.Waiting == 0 && q.Retrying == 0 && q.Held() == 0 && q.PausedAt == nil
 }
 
 // FailedOfLate is how many jobs of the queue failed within FailuresSpan: the sum

@@ -8,16 +8,20 @@ import (
 
 // Totals are the counts of all queues together.
 type Totals struct {
-	Available, Scheduled, Retrying, Running, Slots, Failed, Cancelled int64
-	Completed, RecentFailed                                           int64 // within the hour
-	Head                                                              *time.Time
-	HeadQueue                                                         string
-	more                                                              bool // available jobs than were counted
+	Available, Scheduled, Retrying, Running, Claimed, Slots, Failed, Cancelled int64
+	Completed, RecentFailed                                                    int64 // within the hour
+	Head                                                                       *time.Time
+	HeadQueue                                                                  string
+	more                                                                       bool  // available jobs than were counted
+	estimate                                                                   int64 // of the available jobs, where all of those not counted have one
 }
 
-// AvailableText says how many jobs are available, and whether there may be more:
-// each queue is counted up to a limit.
+// AvailableText says how many jobs are available, about how many, or that there may be more: each
+// queue is counted up to a limit.
 func (t Totals) AvailableText() string {
+	if t.estimate > 0 {
+		return format.About(t.estimate)
+	}
 	if t.more {
 		return format.CappedAt(t.Available, t.Available)
 	}
@@ -26,18 +30,26 @@ func (t Totals) AvailableText() string {
 
 // Totals sums up the queues and the minutes.
 func (f *Facts) Totals() (t Totals) {
+	unknown := false // how many are available in some queue
 	for _, q := range f.Queues {
 		t.Available += q.Available
-		t.more = t.more || q.AvailableMax > 0 && q.Available >= q.AvailableMax
+		capped := q.AvailableMax > 0 && q.Available >= q.AvailableMax
+		t.more = t.more || capped
+		unknown = unknown || capped && q.AvailableEstimate == 0
+		t.estimate += max(q.AvailableEstimate, q.Available)
 		t.Scheduled += q.Scheduled
 		t.Retrying += q.Retrying
 		t.Running += q.Running
+		t.Claimed += q.Claimed
 		t.Slots += q.Slots
 		t.Failed += q.Failed
 		t.Cancelled += q.Cancelled
 		if q.HeadRunAt != nil && (t.Head == nil || q.HeadRunAt.Before(*t.Head)) {
 			t.Head, t.HeadQueue = q.HeadRunAt, q.Name
 		}
+	}
+	if !t.more || unknown {
+		t.estimate = 0
 	}
 	for minute := range f.counted("") {
 		t.Completed += minute.Completed
@@ -91,6 +103,28 @@ func (f *Facts) Rates(queue string) (r Rates) {
 	span := now.Sub(from).Seconds()
 	r.Completed, r.Failed = r.Completed/span, r.Failed/span
 	return r
+}
+
+// Left says how long the available jobs of a queue, or of all for an empty name, take at the rate at
+// which jobs end now, if there are more than were counted: "5h of work at this rate". Empty where there are
+// fewer, or that is not known. Jobs that come meanwhile are not in it.
+func (f *Facts) Left(queue string) string {
+	estimate := f.Totals().estimate
+	if queue != "" {
+		estimate = 0
+		for _, q := range f.Queues {
+			if q.Name == queue {
+				estimate = q.AvailableEstimate
+			}
+		}
+	}
+	r := f.Rates(queue)
+	rate := r.Completed + r.Failed
+	if estimate == 0 || rate <= 0 {
+		return ""
+	}
+	seconds := min(float64(estimate)/rate, (1000 * 24 * time.Hour).Seconds())
+	return format.Ago(time.Duration(seconds*float64(time.Second))) + " of work at this rate"
 }
 
 // Series is a count for each of the last 60 minutes, oldest first: of jobs that

@@ -46,12 +46,12 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 		return monitor.Reason{Code: monitor.ReasonNoWorker}, true
 	case kind != "" && !hasKind:
 		return monitor.Reason{Code: monitor.ReasonNoWorkerOfKind, Facts: monitor.ReasonFacts{Kind: kind}}, true
-	case q.MaxRunning > 0 && q.Running >= int64(q.MaxRunning):
-		return monitor.Reason{Code: monitor.ReasonQueueLimit, Facts: monitor.ReasonFacts{Running: q.Running, Limit: int64(q.MaxRunning)}}, true
+	case q.MaxRunning > 0 && q.Held() >= int64(q.MaxRunning):
+		return monitor.Reason{Code: monitor.ReasonQueueLimit, Facts: monitor.ReasonFacts{Running: q.Held(), Limit: int64(q.MaxRunning)}}, true
 	case q.ThrottledUntil != nil && q.Rate != nil:
 		return monitor.Reason{Code: monitor.ReasonQueueRate, Facts: monitor.ReasonFacts{Rate: q.Rate, Until: q.ThrottledUntil}}, true
-	case !isApart && q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
-		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots, Since: q.HeadRunAt}}, true
+	case !isApart && q.Slots > 0 && q.Held() >= q.Slots && q.HeadRunAt != nil:
+		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots}}, true
 	}
 	return reason, false
 }

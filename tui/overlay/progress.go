@@ -48,6 +48,6 @@ func (o *Progress) View() ([]string, *Spot) {
 	}
 	share := float64(o.step.Done+o.step.Refused) / float64(o.about.Total)
 	return o.box(o.about.Title, []string{
-		o.paint.Progress(share, barCells), fmt.Sprintf("%s of %s changed, %s left alone", done, format.Capped(o.about.Total), refused), o.about.Hint,
+		o.paint.Progress(share, barCells), fmt.Sprintf("%s of %s changed, %s left alone", done, format.Number(o.about.Total), refused), o.about.Hint,
 	}), nil
 }

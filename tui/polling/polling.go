@@ -33,7 +33,7 @@ const (
 // floors are how often a panel is asked at most.
 var floors = [data.PanelEnd]time.Duration{
 	data.Session: 5 * time.Second, data.Queues: 2 * time.Second, data.Minutes: 5 * time.Second, data.Failures: 5 * time.Second,
-	data.Errors: 5 * time.Second, data.Silent: 10 * time.Second, data.Kinds: 10 * time.Second,
+	data.Errors: 2 * time.Second, data.Silent: 10 * time.Second, data.Kinds: 10 * time.Second,
 	data.Workers: 5 * time.Second, data.Leader: 5 * time.Second, data.Events: 5 * time.Second, data.Page: 2 * time.Second,
 	data.More: 2 * time.Second, data.Visible: 2 * time.Second, data.Count: 10 * time.Second, data.Job: time.Second, data.Audit: 5 * time.Second,
 	data.Schedules: 5 * time.Second, data.Ticks: 5 * time.Second, data.Keys: 2 * time.Second,

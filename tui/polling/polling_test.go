@@ -50,6 +50,13 @@ func TestWaits(t *testing.T) {
 	require.True(t, p.Offline(), "no answer to the smallest question is a dead database")
 }
 
+// The errors are asked for again as soon as the jobs of a list are: a screen that says what is to be tried
+// again must not say it long after all have failed.
+func TestErrorsAreAsFreshAsJobs(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, floors[data.Errors], floors[data.Page])
+}
+
 // Of a panel one query is under way; another question takes its place at once, and
 // the answer to the one before is dropped.
 func TestOneQueryIsUnderWay(t *testing.T) {

@@ -62,7 +62,7 @@ func (s *OverviewPage) attention() []string {
 	}
 	for _, w := range s.Facts.Workers {
 		if silence := now.Sub(w.HeartbeatAt); silence > data.WorkerSilence {
-			bad("worker %s has been silent for %s, and holds %s", widget.Clean(w.ID), format.Ago(silence), format.Count(w.Running, "job"))
+			bad("worker %s has been silent for %s, and holds %s", widget.Clean(w.ID), format.Ago(silence), format.Count(w.Running+w.Claimed, "job"))
 		}
 	}
 	for _, runs := range s.Facts.Silent {
@@ -95,7 +95,7 @@ func (s *OverviewPage) whyNext(q monitor.Queue) string {
 	switch reason := s.Facts.WhyWaiting(q, ""); {
 	case reason != "":
 		return ": " + widget.Clean(reason)
-	case q.Running < q.Slots:
+	case q.Held() < q.Slots:
 		return ", with slots free: perhaps no worker has its kind"
 	}
 	return ""
@@ -119,7 +119,7 @@ func waitingJobs(q monitor.Queue) string {
 	if q.Available == 1 {
 		return "1 job"
 	}
-	return format.CappedAt(q.Available, q.AvailableMax) + " jobs"
+	return format.Available(q) + " jobs"
 }
 
 // failing says of each queue with failures of late how many there were, and which

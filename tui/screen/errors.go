@@ -184,7 +184,7 @@ func requeueHow(all request.ActOnAll) tea.Msg {
 	}
 	sample := all
 	sample.Max = sampleMax
-	jobs := format.Capped(all.Snapshot.Count)
+	jobs := format.OrMore(all.Snapshot.Count, all.Snapshot.More)
 	return request.Later{Overlay: request.Choose{
 		Title: "requeue " + jobs + " jobs", Hint: "enter or a number: choose   esc: do nothing",
 		Items: []request.Item{
@@ -198,7 +198,7 @@ func requeueHow(all request.ActOnAll) tea.Msg {
 // requeueRate asks how many jobs a second are to be requeued.
 func requeueRate(all request.ActOnAll) tea.Msg {
 	return request.Prompt{
-		Title: "requeue " + format.Capped(all.Snapshot.Count) + " jobs, so many a second", Note: "jobs a second", Text: format.PerSecond(ratePerSec),
+		Title: "requeue " + format.OrMore(all.Snapshot.Count, all.Snapshot.More) + " jobs, so many a second", Note: "jobs a second", Text: format.PerSecond(ratePerSec),
 		Accept: func(text string) (_ tea.Msg, err error) {
 			slow := all
 			slow.Rate, err = format.ParsePerSecond(text)

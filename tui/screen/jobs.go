@@ -21,8 +21,8 @@ const (
 	endSize  = 1000
 	// rowsMax bounds what is kept of a list; who wants to look further filters.
 	rowsMax = 2000
-	// recentJobs is how many of the newest jobs are searched when a filter that
-	// matches few of very many has taken too long.
+	// recentJobs is how many jobs are searched at once when a filter that
+	// matches few of very many has taken too long: the newest, and then those below.
 	recentJobs = 400_000
 	// leftShown is how long a row stays that no longer matches.
 	leftShown = 5 * time.Second
@@ -48,10 +48,11 @@ type JobList struct {
 	follow  bool   // new jobs come in at the top
 	above   int    // new jobs that have not
 	left    map[int64]time.Time
-	asked   int   // makes a question a new one
-	known   bool  // the first page has come: no rows then means that no job matches
-	total   int64 // jobs that match, up to CountMax; -1 when unknown
-	recent  bool  // the whole was too much to search: only the newest jobs are
+	asked   int    // makes a question a new one
+	known   bool   // the first page has come: no rows then means that no job matches
+	total   int64  // jobs that match, up to CountMax; -1 when unknown
+	recent  bool   // the whole was too much to search at once: the newest jobs are first
+	stopped string // why the search does not go on below them; empty while it does
 
 	marks    map[int64]bool
 	ranged   *markRange // that grows with the cursor; nil for none
@@ -215,6 +216,8 @@ func (s *JobList) take(answer data.Answer) tea.Msg {
 		} else if s.toEnd {
 			s.toEnd = false
 			return request.Tell{Text: "end: " + ShortError(answer.Err)}
+		} else if s.recent && answer.Err != nil {
+			s.stopped = ShortError(answer.Err)
 		}
 	case answer.Panel == data.Visible:
 		if looked, ok := answer.Value.(looked); ok {
@@ -237,6 +240,9 @@ func (s *JobList) take(answer data.Answer) tea.Msg {
 // job as long as that is on the page.
 func (s *JobList) takePage(page *jobq.Page) {
 	s.known = true
+	if _, _, goesOn := s.searching(); goesOn && len(s.rows) == 0 && len(page.Jobs) == 0 {
+		return // the search is further down already
+	}
 	if len(s.rows) == 0 || s.follow && s.keeps(page.Jobs) {
 		s.replace(page)
 		return
@@ -281,17 +287,32 @@ func (s *JobList) replace(page *jobq.Page) {
 			delete(s.marks, id)
 		}
 	}
+	s.searchOn()
+}
+
+// searchOn asks for the jobs below those that were searched until the screen is full.
+func (s *JobList) searchOn() {
+	if _, _, goesOn := s.searching(); goesOn {
+		s.askMore(len(s.rows) < s.visible)
+	}
 }
 
 // takeMore adds the page after, and goes on to the end when that was asked for.
 func (s *JobList) takeMore(page *jobq.Page) {
 	s.rows = append(s.rows, page.Jobs...)
-	s.next = page.Cursor
+	s.next, s.stopped = page.Cursor, ""
+	if s.recent { // the first page is not all that there is to see
+		s.follow = false
+	}
+	if s.cursor == 0 && len(s.rows) > 0 {
+		s.cursor = s.rows[0].ID
+	}
 	if s.toEnd && len(s.rows) > 0 {
 		s.cursor = s.rows[len(s.rows)-1].ID
 		s.more = s.next != "" && len(s.rows) < rowsMax
 		s.toEnd = s.more
 	}
+	s.searchOn()
 	s.stretch()
 }
 

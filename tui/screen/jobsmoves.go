@@ -87,6 +87,7 @@ func (s *JobList) open() tea.Msg {
 // when the end comes near.
 func (s *JobList) move(by int) tea.Msg {
 	if len(s.rows) == 0 {
+		s.searchOn()
 		return nil
 	}
 	was := s.cursor
@@ -139,7 +140,7 @@ func (s *JobList) step(step Step) tea.Msg {
 // reset empties the list, because it is about to be another one.
 func (s *JobList) reset() {
 	s.rows, s.next, s.more, s.toEnd, s.cursor, s.offset, s.follow, s.above, s.total = nil, "", false, false, 0, 0, true, 0, -1
-	s.recent, s.known = false, false
+	s.recent, s.known, s.stopped = false, false, ""
 	s.asked++
 	clear(s.left)
 	s.unmark()

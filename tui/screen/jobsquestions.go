@@ -43,24 +43,76 @@ func (q pageQuestion) filter() jobq.Filter {
 	return jobq.Filter{Match: q.match, Limit: q.limit, Sort: q.sort, Reverse: q.reverse, After: q.after}
 }
 
-// ask asks for the page, among the newest jobs only when all are too many.
+// goesOn says whether the search goes on below the newest jobs: only by id do its pages
+// keep the order.
+func (q pageQuestion) goesOn() bool { return q.sort == jobq.NewestFirst && !q.reverse }
+
+// ask asks for the page, a window of ids at a time when all jobs are too many.
 func (q pageQuestion) ask(ctx context.Context, r data.Reader) (any, error) {
 	filter := q.filter()
+	var w window
 	if q.recent {
-		newest, err := r.List(ctx, jobq.Filter{Limit: 1})
-		switch {
-		case err != nil:
-			return nil, err
-		case len(newest.Jobs) == 0:
-			return newest, nil
+		var searching bool
+		if w, searching = windowOf(q.after); searching {
+			filter.After = w.after
+		} else {
+			newest, err := r.List(ctx, jobq.Filter{Limit: 1})
+			switch {
+			case err != nil:
+				return nil, err
+			case len(newest.Jobs) == 0:
+				return newest, nil
+			}
+			w = window{newest: newest.Jobs[0].ID, upper: newest.Jobs[0].ID}
 		}
-		filter.Match += fmt.Sprintf(" id:>%d", max(newest.Jobs[0].ID-recentJobs, 0))
+		filter.Match += fmt.Sprintf(" id:>%d id:<=%d", w.lower(), w.upper)
 	}
 	page, err := r.List(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
+	if q.recent && q.goesOn() {
+		page.Cursor = w.next(page.Cursor)
+	}
 	return page, nil
+}
+
+// window is where a search among too many jobs is: it reads those from upper down to
+// lower, and then the window below. Its text is the cursor of the page that follows.
+//
+// Example: with the newest id 5,000,000, the first window is from there down to 4,600,001,
+// and 13 windows are all jobs.
+type window struct {
+	newest, upper int64
+	after         string // where in it the page before has ended; empty to begin
+}
+
+// lower is the id below the window.
+func (w window) lower() int64 { return max(w.upper-recentJobs, 0) }
+
+// next is the cursor of what follows after a page that has ended there; empty when
+// all jobs were searched.
+func (w window) next(cursor string) string {
+	if w.after = cursor; cursor == "" {
+		w.upper = w.lower()
+	}
+	if w.upper == 0 {
+		return ""
+	}
+	return fmt.Sprintf("window %d %d %s", w.newest, w.upper, w.after)
+}
+
+// windowOf reads a cursor; false where it is not one of a window.
+func windowOf(cursor string) (w window, isOne bool) {
+	read, _ := fmt.Sscanf(cursor, "window %d %d %s", &w.newest, &w.upper, &w.after)
+	return w, read >= 2
+}
+
+// searching is how far a search among too many jobs has come: how many of how many ids
+// were looked at. False when it has come to its end.
+func (s *JobList) searching() (done, all int64, goesOn bool) {
+	w, goesOn := windowOf(s.next)
+	return w.newest - w.upper, w.newest, goesOn && s.recent
 }
 
 // looked is what was found when jobs were looked for by their ids.

@@ -49,17 +49,38 @@ func (s *JobList) note() string {
 		return s.Paint.Muted.Render(" " + s.Paint.Spinner() + " going to the end of the list")
 	case s.above > 0:
 		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key(command.Top))
+	case s.recent && !s.question().goesOn():
+		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: sort by id to search on, or name a state or a queue", format.Number(recentJobs)))
 	case s.recent:
-		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
+		return s.searchNote()
 	case len(s.rows) >= rowsMax:
 		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key(command.Filter)))
 	}
 	return ""
 }
 
+// searchNote says how far the search has come; empty when all jobs were searched.
+func (s *JobList) searchNote() string {
+	done, all, goesOn := s.searching()
+	switch {
+	case !s.known:
+		return s.Paint.Muted.Render(fmt.Sprintf(" searching the newest %s jobs first: name a state or a queue to be faster", format.Number(recentJobs)))
+	case !goesOn:
+		return ""
+	case s.stopped != "":
+		return s.Paint.Warn.Render(fmt.Sprintf(" %d%% of all jobs searched, and then: %s; %s searches on", done*100/all, s.stopped, s.Key(command.End)))
+	case s.more:
+		return s.Paint.Muted.Render(fmt.Sprintf(" %s searching: %d%% of all jobs so far, the newest first; name a state or a queue to be faster", s.Paint.Spinner(), done*100/all))
+	}
+	return s.Paint.Muted.Render(fmt.Sprintf(" %d%% of all jobs searched, the newest first; %s searches on", done*100/all, s.Key(command.End)))
+}
+
 func (s *JobList) noJobs() string {
 	if !s.known || s.Facts.Err(data.Page) != nil {
 		return s.waiting(data.Page)
+	}
+	if _, _, goesOn := s.searching(); goesOn || s.recent && !s.question().goesOn() {
+		return s.Paint.Muted.Render("none found yet")
 	}
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
@@ -76,7 +97,7 @@ func (s *JobList) noJobs() string {
 func (s *JobList) tabs() string {
 	t := s.Facts.Totals()
 	counts := [tabEnd]string{
-		"", t.AvailableText(), format.Capped(t.Scheduled), format.Number(t.Running), format.Capped(t.Retrying),
+		"", t.AvailableText(), format.Capped(t.Scheduled), format.Number(t.Running + t.Claimed), format.Capped(t.Retrying),
 		format.Capped(t.Failed), format.Capped(t.Cancelled), "",
 	}
 	if !s.Facts.Known(data.Queues) || s.match != "" {
@@ -115,6 +136,8 @@ func (s *JobList) totalText() string {
 		return format.Number(loaded)
 	case s.total < 0:
 		return "?"
+	case s.total >= jobq.CountMax && s.match == "" && s.tab == tabAvailable:
+		return s.Facts.Totals().AvailableText()
 	case s.total >= loaded:
 		return format.Capped(s.total)
 	case s.next != "":
@@ -130,8 +153,10 @@ func (s *JobList) filterLine() string {
 	}
 	var right []string
 	switch {
+	case s.counting:
+		right = append(right, s.Paint.Muted.Render(s.Paint.Spinner()+" counting all that match"))
 	case s.all != nil:
-		right = append(right, s.Paint.Warn.Render("all "+format.Capped(s.all.Snapshot.Count)+" matching selected"))
+		right = append(right, s.Paint.Warn.Render("all "+format.OrMore(s.all.Snapshot.Count, s.all.Snapshot.More)+" matching selected"))
 	case len(s.marks) > 0:
 		right = append(right, fmt.Sprintf("%d marked", len(s.marks)))
 	}
@@ -247,8 +272,10 @@ func (s *JobList) Told() []string {
 	}
 	lines := []string{about, total + ", " + s.order().title}
 	switch {
+	case s.counting:
+		lines = append(lines, "counting all that match")
 	case s.all != nil:
-		lines = append(lines, "all "+format.Capped(s.all.Snapshot.Count)+" that match are selected")
+		lines = append(lines, "all "+format.OrMore(s.all.Snapshot.Count, s.all.Snapshot.More)+" that match are selected")
 	case len(s.marks) > 0:
 		lines = append(lines, fmt.Sprintf("%d marked", len(s.marks)))
 	}

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +47,71 @@ func TestNoJobIsKnown(t *testing.T) {
 	s.tell(ShowJobs{Match: "kind:Another"})
 	s.tell(s.answer(data.Page, &source{}), data.Answer{Panel: data.Count, About: "kind:Another", Err: errors.New("no")})
 	require.Contains(t, s.text(), "no job matches", "without a count")
+}
+
+// windowed is a database of two jobs among millions, which answers only where few ids are to be searched.
+type windowed struct {
+	source
+	newest int64
+}
+
+func (r *windowed) List(ctx context.Context, f jobq.Filter) (*jobq.Page, error) {
+	var lower, upper int64
+	if _, err := fmt.Sscanf(f.Match, "kind:Rare id:>%d id:<=%d", &lower, &upper); err != nil {
+		if f.Match == "kind:Rare" {
+			return nil, jobq.ErrTimeout
+		}
+		return &jobq.Page{Jobs: []*jobq.Job{{ID: r.newest}}}, nil
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	page := &jobq.Page{}
+	for _, job := range r.jobs {
+		if job.ID > lower && job.ID <= upper {
+			page.Jobs = append(page.Jobs, job)
+		}
+	}
+	return page, nil
+}
+
+// Where all jobs are too many to search at once, the list goes on below the newest by itself, says how far
+// it is, and says that no job matches only when it has looked at all of them.
+func TestSearchGoesOn(t *testing.T) {
+	t.Parallel()
+	search := func(r *windowed) *stage {
+		s := newStage(t, 120, 20, newJobs)
+		s.tell(ShowJobs{Match: "kind:Rare"})
+		s.tell(s.answer(data.Page, r))
+		s.tell(s.answer(data.Page, r))
+		return s
+	}
+	r := &windowed{newest: 5_000_000, source: source{jobs: someJobs(2, jobq.StateFailed)}}
+	r.jobs[0].ID, r.jobs[1].ID = 1_234_567, 3
+	s := search(r)
+	require.Contains(t, s.text(), "none found yet")
+	require.Contains(t, s.text(), "searching: 8% of all jobs so far")
+	for range 9 {
+		s.tell(s.answer(data.More, r), s.answer(data.Page, r))
+	}
+	require.NotContains(t, s.text(), "none found yet")
+	require.Contains(t, s.text(), "1234567")
+	r.err = jobq.ErrTimeout
+	s.tell(s.answer(data.More, r))
+	require.Contains(t, s.text(), "80% of all jobs searched, and then: timed out")
+	r.err = nil
+	s.do("end")
+	for range 3 {
+		s.tell(s.answer(data.More, r))
+	}
+	require.Regexp(t, `(?m)^.. +3 failed`, s.text())
+	require.NotContains(t, s.text(), "of all jobs")
+
+	s = search(&windowed{newest: 900_000})
+	s.tell(s.answer(data.More, &windowed{}))
+	require.NotContains(t, s.text(), "no job matches")
+	s.tell(s.answer(data.More, &windowed{}))
+	require.Contains(t, s.text(), "no job matches")
 }
 
 // runsOf is a job with so many runs that have ended.

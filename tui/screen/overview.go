@@ -172,6 +172,9 @@ func magnitude(n int64) (size int) {
 func (s *OverviewPage) chart() []string {
 	r := s.Facts.Rates("")
 	title := fmt.Sprintf(" %s, 60 min   %s/s completed   %s/s failed", s.Paint.Title.Render("Throughput"), format.Rate(r.Completed), format.Rate(r.Failed))
+	if left := s.Facts.Left(""); left != "" {
+		title += "   " + left
+	}
 	average := fmt.Sprintf("average run %s, wait %s ", r.Run(), r.Wait())
 	lines := []string{s.Paint.Spread(title, average, s.cells)}
 	values, failed := s.Facts.Series("", false), s.Facts.Series("", true)
@@ -241,6 +244,9 @@ func (s *OverviewPage) Told() []string {
 			format.Capped(t.Scheduled), format.Number(t.Running), format.Number(t.Slots), format.Capped(t.Retrying), format.Capped(t.Failed), format.Capped(t.Cancelled)),
 		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second complete, a run takes %s and waits %s on average", format.Number(t.Completed),
 			format.Number(t.RecentFailed), format.Rate(r.Completed), r.Run(), r.Wait()),
+	}
+	if left := s.Facts.Left(""); left != "" {
+		lines = append(lines, "available: "+left)
 	}
 	attention := s.attention()
 	lines = append(lines, fmt.Sprintf("%d need attention", len(attention)))

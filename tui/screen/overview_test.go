@@ -42,7 +42,7 @@ func TestAttentionSaysWhy(t *testing.T) {
 		for _, want := range []string{
 			"! email: 9 failed in 20m, all of SendInvoice: exit code 1: smtp 421 4.7.0 too many connections from your host",
 			"~ books was paused 1m ago by ana: closed until the auditors have gone",
-			"~ busy: the oldest job has waited for 2m: all 2 slots have been in use for 2m",
+			"~ busy: the oldest job has waited for 2m: all 2 slots are in use",
 			"~ odd: the oldest job has waited for 2m, with slots free: perhaps no worker has its kind",
 		} {
 			require.Contains(t, joined(s.text()), want, size)
@@ -62,6 +62,43 @@ func TestAttentionToHeldJobs(t *testing.T) {
 	}})
 	require.Contains(t, s.text(), "! untaken: 9 jobs wait and no worker takes them")
 	require.NotContains(t, s.text(), "held:")
+}
+
+// Above the bound of the exact count, an estimate says how many jobs are available, and how long they
+// take at the rate of now; without an estimate, that there may be more.
+func TestBacklogIsEstimated(t *testing.T) {
+	t.Parallel()
+	queues := []monitor.Queue{
+		{Name: "big", Slots: 8, Running: 8, Available: jobq.CountMax, AvailableMax: jobq.CountMax, AvailableEstimate: 3_012_345},
+		{Name: "few", Slots: 1, Available: 20, AvailableMax: jobq.CountMax},
+	}
+	minutes := []monitor.Minute{{At: noon.Truncate(time.Minute).Add(-time.Minute), QueueStats: monitor.QueueStats{Queue: "big", Completed: 15_000, Failed: 10}}}
+	overview := newStage(t, 120, 30, newOverview)
+	overview.tell(data.Answer{Panel: data.Queues, At: noon, Value: queues}, data.Answer{Panel: data.Minutes, At: noon, Value: minutes})
+	require.Contains(t, overview.text(), "~3.0M")
+	require.NotContains(t, overview.text(), "10k+")
+	require.Contains(t, overview.text(), "5h of work at this rate")
+	require.Contains(t, strings.Join(overview.Told(), "\n"), "available: 5h of work at this rate")
+
+	list := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
+	list.tell(data.Answer{Panel: data.Queues, At: noon, Value: queues}, data.Answer{Panel: data.Minutes, At: noon, Value: minutes})
+	require.Regexp(t, `> big +8 +8 +~3\.0M`, list.text())
+	require.Contains(t, list.text(), "waiting   ~3.0M jobs, 5h of work at this rate")
+	list.do("down")
+	require.NotContains(t, list.text(), "of work at this rate")
+
+	jobs := newStage(t, 120, 30, newJobs)
+	jobs.tell(data.Answer{Panel: data.Queues, At: noon, Value: queues})
+	require.Contains(t, jobs.text(), "Available ~3.0M")
+	jobs.tell(ShowJobs{Match: "state:available"})
+	jobs.tell(jobs.answer(data.Page, &source{jobs: someJobs(250, jobq.StateAvailable)}),
+		data.Answer{Panel: data.Count, About: "state:available", Value: int64(jobq.CountMax)})
+	require.Contains(t, jobs.text(), "of ~3.0M")
+
+	queues = append(queues, monitor.Queue{Name: "other", Available: jobq.CountMax, AvailableMax: jobq.CountMax})
+	overview.tell(data.Answer{Panel: data.Queues, At: noon, Value: queues})
+	require.Contains(t, overview.text(), "10k+", "of other nothing is known")
+	require.NotContains(t, overview.text(), "of work at this rate")
 }
 
 // A queue whose jobs no worker takes is in trouble from the first moment, and one

@@ -125,7 +125,10 @@ func (s *QueueList) detail() []string {
 	}
 	slots := fmt.Sprintf("slots %s, %s in use", format.Number(q.Slots), format.Number(q.Running))
 	if q.Slots > 0 && q.Running > q.Slots {
-		slots += fmt.Sprintf(": %s claimed ahead, or in workers that drain", format.Number(q.Running-q.Slots))
+		slots += fmt.Sprintf(": %s in workers that drain, or about to begin", format.Number(q.Running-q.Slots))
+	}
+	if q.Claimed > 0 {
+		slots += fmt.Sprintf("; %s claimed ahead", format.Count(q.Claimed, "job"))
 	}
 	lines := []string{
 		" paused    " + paused,
@@ -143,8 +146,15 @@ func (s *QueueList) detail() []string {
 		" 60 min    "+s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
 		" failed    "+s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
 	)
+	var waiting []string
+	if left := s.Facts.Left(q.Name); left != "" {
+		waiting = append(waiting, fmt.Sprintf("%s jobs, %s", format.Available(q), left))
+	}
 	if reason := s.Facts.WhyWaiting(q, ""); reason != "" && q.PausedAt == nil { // who paused it stands above
-		lines = append(lines, " waiting   "+widget.Clean(reason))
+		waiting = append(waiting, widget.Clean(reason))
+	}
+	if len(waiting) > 0 {
+		lines = append(lines, " waiting   "+strings.Join(waiting, "; "))
 	}
 	return lines
 }

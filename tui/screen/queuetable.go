@@ -109,10 +109,9 @@ func (t *queueTable) draw() []string {
 	return lines
 }
 
-// inUse is how many jobs workers hold. Where there are more than slots, the rest
-// stands after a plus: 67 jobs with 64 slots are 64+3. The rest has been claimed
-// ahead and waits in its worker, or runs in a draining worker, whose slots are not
-// counted.
+// inUse is how many jobs run. Where there are more than slots, the rest stands after a
+// plus: 67 jobs with 64 slots are 64+3. The rest runs in a draining worker, whose slots
+// are not counted, or is about to begin.
 func inUse(running, slots int64) string {
 	if slots > 0 && running > slots {
 		return format.Number(slots) + "+" + format.Number(running-slots)
@@ -122,7 +121,7 @@ func inUse(running, slots int64) string {
 
 // atLimit is how many jobs of a queue run, of as many as its limit lets: 3/3.
 func atLimit(q monitor.Queue) string {
-	return format.Number(q.Running) + "/" + format.Number(int64(q.MaxRunning))
+	return format.Number(q.Held()) + "/" + format.Number(int64(q.MaxRunning))
 }
 
 func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool) string {
@@ -149,7 +148,7 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 		failed = t.Paint.Alarm.Render(failed + "!")
 	}
 	return t.Paint.Row(columns, t.cells, t.marks(selected), map[string]string{
-		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": runs, "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
+		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": runs, "AVAIL": format.Available(q),
 		"SCHED": format.Capped(q.Scheduled), "RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLDEST": oldest,
 		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), widget.Cells(columns, "60 MIN")),
 	})
@@ -160,7 +159,7 @@ func (t *queueTable) toldQueues() []string {
 	now := t.Paint.Now()
 	for i, q := range t.Facts.Queues {
 		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", widget.Clean(q.Name), format.Number(q.Running),
-			format.CappedAt(q.Available, q.AvailableMax), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
+			format.Available(q), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
 		if q.MaxRunning > 0 {
 			text += ", limit " + format.Number(int64(q.MaxRunning))
 		}

@@ -315,12 +315,12 @@ func TestQueuesInUse(t *testing.T) {
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(
 		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "gone", Error: "x", Failed: 9}}}},
-		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
+		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67, Claimed: 151}, {Name: "calm", Slots: 4}}})
 	rows := regexp.MustCompile(`(?m)^[> ] (busy|calm|gone)`).FindAllStringSubmatch(s.text(), -1)
 	require.Equal(t, "gone", rows[2][1], "last")
 	require.Contains(t, s.text(), "gone (not in use)")
 	require.Contains(t, s.text(), "64+3")
-	require.Contains(t, s.text(), "67 in use: 3 claimed ahead, or in workers that drain")
+	require.Contains(t, s.text(), "67 in use: 3 in workers that drain, or about to begin; 151 jobs claimed ahead")
 }
 
 // What runs of a queue's limit is in the list, if it has room there, and below it with
@@ -385,7 +385,8 @@ func TestWhyWaiting(t *testing.T) {
 		{monitor.Queue{Slots: 4, Running: 3, QueueSettings: monitor.QueueSettings{MaxRunning: 3}}, []monitor.Worker{able}, "the queue is at its limit: 3 of 3 jobs run"},
 		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job"},
 		{monitor.Queue{Slots: 4, Running: 2, QueueSettings: monitor.QueueSettings{MaxRunning: 3, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}}, []monitor.Worker{able}, ""},
-		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots have been in use for 40s"},
+		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots are in use"},
+		{monitor.Queue{Slots: 4, Running: 3, Claimed: 1, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots are in use"},
 		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{apart}, ""},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{able}, ""},
 	} {
