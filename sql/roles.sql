@@ -193,7 +193,7 @@ grant execute on function
   jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse,
   jobq.unique_keys_release, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require,
   jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
-  jobq.length_problem, jobq.note_problem, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
+  jobq.length_problem, jobq.note_problem, jobq.actor_of, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_begin, jobq.act_job, jobq.act, jobq.act_clone, jobq.act_drain,
   jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,

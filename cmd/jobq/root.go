@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"os"
+	"os/user"
 	"strconv"
 	"time"
 
@@ -43,6 +44,7 @@ The database is the first of these that is given: --database-url, --context,
 JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGHOST.
 If that leads through a pooler in transaction mode, --listen-url or JOBQ_LISTEN_URL can give a
 direct connection to the server, for notifications alone.
+JOBQ_ACTOR is who acts, as the audit names them; without it, your login and the host.
 "jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
 "jobq demo".
 
@@ -326,11 +328,24 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// userAtHost names the operator in what others will read.
+// userAtHost names the operator in what others will read: as JOBQ_ACTOR says, or else the user and the host.
 func userAtHost() string {
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = "unknown host"
 	}
-	return fmt.Sprintf("%s@%s", envOr("USER", strconv.Itoa(os.Getuid())), hostname)
+	return envOr("JOBQ_ACTOR", userName()+"@"+hostname)
+}
+
+// userName is the login of who runs the command. In a container no variable says it.
+func userName() string {
+	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), nameOf(strconv.Itoa(os.Getuid())))
+}
+
+// nameOf is the name of the account of that number, or says that there is none.
+func nameOf(uid string) string {
+	if account, err := user.LookupId(uid); err == nil && account.Username != "" {
+		return account.Username
+	}
+	return "uid " + uid
 }
