@@ -159,7 +159,7 @@ func (a *app) listenConfig() (*pgxpool.Config, error) {
 }
 
 func (a *app) parse(url string) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := db.ParseURL(url)
 	if err != nil {
 		return nil, usageError{err}
 	}
