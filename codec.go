@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -64,7 +65,7 @@ func (c *Client) encodeArgs(ctx context.Context, kinds []string, args []json.Raw
 
 // refused is the error of an enqueue that the database has refused.
 func (c *Client) refused(err error) error {
-	return c.blameCodec(dberror.Wrap(c.schema, "enqueue", err))
+	return c.blameCodec(dberror.Wrap(c.schema, "enqueue", dberror.NeedRole(db.RoleProducer, err)))
 }
 
 // blameCodec adds to a refusal of args that are too long that these were encoded: the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -35,7 +36,7 @@ func (c *Client) Parents(ctx context.Context, id, after int64, limit int) ([]Par
 	}
 	rows, err := c.queries.ParentList(ctx, id, after, int32(limit)) // #nosec G115 -- checked above
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, fmt.Sprintf("parents of job %d", id), err)
+		return nil, dberror.Wrap(c.schema, fmt.Sprintf("parents of job %d", id), dberror.NeedRole(db.RoleViewer, err))
 	}
 	parents := make([]Parent, len(rows))
 	var problems error

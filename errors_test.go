@@ -70,7 +70,7 @@ func TestSQLStateOnce(t *testing.T) {
 		"requeue": func(c *jobq.Client) error { return jobtest.Requeue(c, 1) },
 		"pause":   func(c *jobq.Client) error { return jobtest.ErrorOf(operator.New(c, "test").PauseQueue(ctx, "q", "")) },
 		"set": func(c *jobq.Client) error {
-			return jobtest.ErrorOf(operator.New(c, "test").SetQueue(ctx, "q", operator.QueueChange{}))
+			return jobtest.ErrorOf(operator.New(c, "test").SetQueue(ctx, "q", operator.QueueChange{MaxRunning: new(3)}))
 		},
 	}
 	for name, setting := range map[string][2]string{

@@ -125,7 +125,7 @@ func (c *Client) enqueueNodes(ctx context.Context, queries *db.Queries, nodes []
 		return nil, c.blameCodec(fmt.Errorf("enqueue graph: %w", dberror.Refused(code, withName(nodes, reason))))
 	}
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, "enqueue graph", err)
+		return nil, dberror.Wrap(c.schema, "enqueue graph", dberror.NeedRole(db.RoleProducer, err))
 	}
 	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {

@@ -61,7 +61,7 @@ type Progress struct {
 func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
 	row, err := c.queries.JobGet(ctx, id)
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, fmt.Sprintf("get job %d", id), err)
+		return nil, dberror.Wrap(c.schema, fmt.Sprintf("get job %d", id), dberror.NeedRole(db.RoleViewer, err))
 	}
 	job := jobFromRow(row)
 	err = job.unshown()
@@ -99,7 +99,7 @@ func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
 	operation := fmt.Sprintf("cancel job %d", id)
 	switch {
 	case err != nil:
-		return "", dberror.Wrap(c.schema, operation, err)
+		return "", dberror.Wrap(c.schema, operation, dberror.NeedRole(db.RoleAdmin, err))
 	case state == "":
 		return "", fmt.Errorf("%s: %w", operation, ErrNotFound)
 	}

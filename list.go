@@ -80,7 +80,7 @@ func (c *Client) List(ctx context.Context, filter Filter) (*Page, error) {
 	request.Size = limit + 1 // one more, to know whether there are more
 	rows, err := c.schema.JobList(ctx, c.pool, request)
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, "list jobs", err)
+		return nil, dberror.Wrap(c.schema, "list jobs", dberror.NeedRole(db.RoleViewer, err))
 	}
 	page := &Page{Jobs: make([]*Job, 0, min(len(rows), limit))}
 	for _, row := range rows[:min(len(rows), limit)] {
@@ -225,7 +225,7 @@ func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, er
 	page.Size = limit
 	count, err := c.schema.JobCount(ctx, c.pool, page)
 	if err != nil {
-		return 0, dberror.Wrap(c.schema, "count jobs", err)
+		return 0, dberror.Wrap(c.schema, "count jobs", dberror.NeedRole(db.RoleViewer, err))
 	}
 	return count, nil
 }

@@ -18,7 +18,7 @@ func (c *Client) JobsOfDay(ctx context.Context, day time.Time, after int64) ([]*
 	operation := "jobs of " + day.Format(time.DateOnly)
 	rows, err := dberror.Retry(ctx, func() ([]db.ExportJobsRow, error) { return c.schema.JobsOfDay(ctx, c.pool, day, after) })
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, operation, err)
+		return nil, dberror.Wrap(c.schema, operation, dberror.NeedRole(db.RoleViewer, err))
 	}
 	jobs := make([]*Job, len(rows))
 	for i, row := range rows {

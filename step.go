@@ -200,7 +200,7 @@ func (c *Client) Emit(ctx context.Context, name string, payload any) (first bool
 			return err
 		})
 	}
-	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), err)
+	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), dberror.NeedRole(db.RoleProducer, err))
 }
 
 // EmitTx is Emit in the caller's transaction: the event happens when it commits. It must
@@ -212,7 +212,7 @@ func (c *Client) EmitTx(ctx context.Context, tx pgx.Tx, name string, payload any
 		return false, err
 	}
 	first, err = c.schema.Queries(tx).EventEmit(ctx, name, encoded)
-	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), err)
+	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), dberror.NeedRole(db.RoleProducer, err))
 }
 
 func encodeEvent(name string, payload any) (json.RawMessage, error) {

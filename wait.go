@@ -132,7 +132,7 @@ func (c *Client) wait(ctx context.Context, id int64, isNew bool) (Ended, error) 
 	row, err := c.waiters.Wait(ctx, id, isNew)
 	switch {
 	case err != nil:
-		return Ended{ID: id}, dberror.Wrap(c.schema, operation, err)
+		return Ended{ID: id}, dberror.Wrap(c.schema, operation, dberror.NeedRole(db.RoleViewer, err))
 	case row.State == await.StateUnknown:
 		return Ended{ID: id}, fmt.Errorf("%s: %w", operation, dberror.NotFound("there has never been such a job here"))
 	case row.State == await.StateGone:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -39,7 +38,7 @@ type server struct {
 
 // connect opens a session and takes its lock, before a database has the key in its name.
 func connect(ctx context.Context, url string) (*server, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := db.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
 	}

@@ -25,5 +25,6 @@ type Monitor struct {
 // New returns a monitor of the client's database. It does not talk to the database.
 func New(client *jobq.Client) *Monitor {
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	schema.NeedRole(db.RoleViewer)
 	return &Monitor{pool: client.Pool(), direct: client.Listen(), schema: schema, queries: schema.Queries(client.Pool())}
 }

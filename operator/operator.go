@@ -30,6 +30,7 @@ type Operator struct {
 // New does not talk to the database.
 func New(client *jobq.Client, actor string) *Operator {
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	schema.NeedRole(db.RoleAdmin)
 	return &Operator{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool()), actor: cmp.Or(actor, "unknown")}
 }
 

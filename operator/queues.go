@@ -81,7 +81,8 @@ type QueueChange struct {
 }
 
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
-// id of its entry in the audit, for Undo, or 0 when they were so already. Every
+// id of its entry in the audit, for Undo, or 0 when they were so already: then no
+// privilege is needed but to read, so that a program may set them whenever it starts. Every
 // worker obeys within seconds, for the leases that it takes or extends from
 // then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder,
 // KeySeparator, Rate and KeyRate hold for every claim that begins after this has
@@ -111,7 +112,7 @@ func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", operation, err)
 	}
-	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.QueueSet(ctx, o.actor, name, columns) })
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.QueueEnsure(ctx, o.actor, name, columns) })
 	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 

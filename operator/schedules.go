@@ -16,7 +16,7 @@ import (
 // SetSchedule makes a schedule, or changes the one of that name into this one: what
 // is left out gets its default. It returns the id of its entry in the audit, for
 // Undo, or 0 when it is so already: then it is not touched, so that a program may set
-// its schedules whenever it starts. With another cron expression, interval or time
+// its schedules whenever it starts, and no privilege is needed but to read. With another cron expression, interval or time
 // zone, its ticks are those from now on. A paused one stays paused. ErrInvalid says
 // what is wrong with it.
 func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (auditID int64, err error) {
@@ -26,6 +26,9 @@ func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (auditID in
 	}
 	if err := checkSchedule(&s); err != nil {
 		return 0, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
+	}
+	if row, err := o.queries.ScheduleGet(ctx, s.Name); err == nil && isSchedule((*db.ScheduleListRow)(&row), &s) {
+		return 0, nil
 	}
 	params := setParams(&s, o.actor)
 	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleSet(ctx, params) })

@@ -109,6 +109,8 @@ grant execute on function jobq.key_held, jobq.line_last, jobq.line_head, jobq.li
     to jobq_viewer, jobq_admin, jobq_worker;
 -- a filter may ask for a group of failures
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin;
+-- who is to set a queue looks first whether it is so already
+grant execute on function jobq.queue_changed to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_ready_at, jobq.throttle_ready_at,
     jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
 -- a CHECK of run calls them
@@ -191,9 +193,9 @@ grant execute on function
   jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse,
   jobq.unique_keys_release, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require,
   jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
-  jobq.length_problem, jobq.note_problem, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
+  jobq.length_problem, jobq.note_problem, jobq.actor_of, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_begin, jobq.act_job, jobq.act, jobq.act_clone, jobq.act_drain,
-  jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings, jobq.queue_changed,
+  jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,
   jobq.undo_cancel, jobq.undo_requeue, jobq.undo_job, jobq.undo_whole, jobq.undo_begin, jobq.undo_keys_take,
   jobq.undo_try, jobq.undo, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put,

@@ -167,8 +167,8 @@ func (w *Worker) storeLease(ctx context.Context) error {
 		return err
 	}
 	for name := range w.queues {
-		if _, err := w.queries.QueueSet(ctx, w.id, name, change); err != nil {
-			return dberror.Wrap(w.schema, fmt.Sprintf("set queue %q", name), err)
+		if _, err := w.queries.QueueEnsure(ctx, w.id, name, change); err != nil {
+			return dberror.Wrap(w.schema, fmt.Sprintf("set queue %q", name), dberror.NeedRole(db.RoleAdmin, err))
 		}
 	}
 	return nil

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/settings"
 )
 
@@ -153,7 +153,7 @@ func (a *app) describeContext(name string, context settings.Context) contextInfo
 
 // databaseName is user@host:port/database, without anything secret, and the host.
 func databaseName(url string) (name, host string) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := db.ParseURL(url)
 	if err != nil {
 		return "not a database URL", ""
 	}

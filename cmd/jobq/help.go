@@ -172,6 +172,8 @@ Notifications do not pass a pooler in transaction mode. Without --listen-url, wo
   JOBQ_LISTEN_URL    the same database past a pooler, for notifications
   JOBQ_SCHEMA        the schema that holds jobq's tables
   JOBQ_SESSIONS      own, shared or auto
+  JOBQ_ACTOR         who acts, as the audit names them; default your login and
+                     the host
   JOBQ_KEYS          keys that encrypt args: "jobq keygen" makes one
   NO_COLOR           no colors in the terminal UI
   EDITOR, VISUAL     what "jobq edit" and the terminal UI open

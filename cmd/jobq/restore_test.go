@@ -55,6 +55,8 @@ func TestDumpAndRestore(t *testing.T) {
 	const gap = 1 << 30 // by it, ids and tokens are not those which were given out since the dump
 	require.Greater(t, query[int64](t, restored, "select max(lease_id) from jobq.run where id = $1", running), token+gap)
 	require.Greater(t, query[int64](t, restored, "select jobq.enqueue('later')"), scheduled+gap)
+	out, _, _ := invoke(t, "", "doctor", "--json", "--database-url", restoredURL)
+	require.NotContains(t, out, "as the migrations make it", "what was read from a text is the same as what the text was made of")
 }
 
 // postgresTool runs a program that comes with the server which the tests use.

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"os"
+	"os/user"
 	"strconv"
 	"time"
 
@@ -176,7 +177,7 @@ func (a *app) listenConfig() (*pgxpool.Config, error) {
 }
 
 func (a *app) parse(url string) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := db.ParseURL(url)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -366,11 +367,24 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// userAtHost names the operator in what others will read.
+// userAtHost names the operator in what others will read: as JOBQ_ACTOR says, or else the user and the host.
 func userAtHost() string {
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = "unknown host"
 	}
-	return fmt.Sprintf("%s@%s", envOr("USER", strconv.Itoa(os.Getuid())), hostname)
+	return envOr("JOBQ_ACTOR", userName()+"@"+hostname)
+}
+
+// userName is the login of who runs the command. In a container no variable says it.
+func userName() string {
+	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), nameOf(strconv.Itoa(os.Getuid())))
+}
+
+// nameOf is the name of the account of that number, or says that there is none.
+func nameOf(uid string) string {
+	if account, err := user.LookupId(uid); err == nil && account.Username != "" {
+		return account.Username
+	}
+	return "uid " + uid
 }

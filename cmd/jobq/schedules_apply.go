@@ -141,7 +141,7 @@ func (a *app) declareAtStart(ctx context.Context, log *slog.Logger, client *jobq
 	case ctx.Err() != nil: // the worker was asked to stop before there was anything to do
 		return nil
 	case db.IsForbidden(err):
-		return fmt.Errorf("%w: let \"jobq schedules apply\" do it with the role jobq_admin, and leave schedules out of the workers' file", err)
+		return fmt.Errorf("%w: let \"jobq schedules apply\" do it, and leave schedules out of the workers' file", err)
 	case err != nil:
 		return err
 	}

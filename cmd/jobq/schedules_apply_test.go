@@ -156,5 +156,5 @@ func TestDeclareAsWorkerRole(t *testing.T) {
 	write("2h")
 	stderr, code = work()
 	require.Equal(t, exitError, code, stderr)
-	require.Contains(t, stderr, `let "jobq schedules apply" do it with the role jobq_admin, and leave schedules out of the workers' file`)
+	require.Contains(t, stderr, `the login needs the role jobq_admin (sql/roles.sql): let "jobq schedules apply" do it, and leave schedules out of the workers' file`)
 }

@@ -40,7 +40,7 @@ func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jo
 	case ctx.Err() != nil: // the worker was asked to stop before there was anything to do
 		return nil
 	case db.IsForbidden(err):
-		return fmt.Errorf("%w: set it with \"jobq queues set\" and the role jobq_admin, or leave limits out of the workers' file", err)
+		return fmt.Errorf("%w: set it with \"jobq queues set\", or leave limits out of the workers' file", err)
 	}
 	return err
 }

@@ -107,17 +107,27 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	_, as := rolesServer(t)
 	path := filepath.Join(t.TempDir(), "jobq.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("queues: {a: {limit: 3, rate: 5/m, key_separator: /}}"), 0o600))
-	work := func() (string, int) {
-		_, stderr, code := invoke(t, "", "worker", "--database-url", as("worker"), "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
+	work := func(args ...string) (string, int) {
+		_, stderr, code := invoke(t, "", append([]string{
+			"worker", "--database-url", as("worker"), "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off",
+		}, args...)...)
 		return stderr, code
 	}
 	stderr, code := work()
 	require.Equal(t, exitError, code, stderr)
 	require.Contains(t, stderr, path+": line 1: queues: a: ")
-	require.Contains(t, stderr, `set it with "jobq queues set" and the role jobq_admin, or leave limits out of the workers' file`)
+	require.Contains(t, stderr, `the login needs the role jobq_admin (sql/roles.sql): set it with "jobq queues set", or leave limits out of the workers' file`)
 	_, stderr, code = invoke(t, "", "queues", "set", "a", "limit=3", "rate=5/m", "key_separator=/", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)
 	stderr, code = work()
+	require.Zero(t, code, stderr)
+	stderr, code = work("--lease", "70s")
+	require.Equal(t, exitError, code, stderr)
+	require.Contains(t, stderr, `set queue "a"`)
+	require.Contains(t, stderr, "the login needs the role jobq_admin")
+	_, stderr, code = invoke(t, "", "queues", "set", "a", "--lease", "70s", "--database-url", as("admin"))
+	require.Zero(t, code, stderr)
+	stderr, code = work("--lease", "70s")
 	require.Zero(t, code, stderr)
 }
 

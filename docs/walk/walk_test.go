@@ -86,7 +86,7 @@ var signature = regexp.MustCompile(`(?s)^jobq\.(\w+)\((.*?)\)\s+returns `)
 var shellWords = regexp.MustCompile(`^(\$|jobq|psql|export|make|go|pg_dump|pg_restore|jq|ls|redis-cli|docker|useradd|install|systemctl|[*]/10|\(umask) `)
 
 // sqlWords begin a statement.
-var sqlWords = regexp.MustCompile(`(?i)^(select|insert|with|create|alter|grant|listen) `)
+var sqlWords = regexp.MustCompile(`(?i)^(select|insert|with|create|alter|grant|listen|set jobq\.actor) `)
 
 // block does what a reader would do with the block.
 func (v *visit) block(page string, b block) {

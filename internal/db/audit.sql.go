@@ -604,6 +604,27 @@ func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (QueueActRow
 	return i, err
 }
 
+const QueueIs = `-- name: QueueIs :one
+with was as (
+  select coalesce((select q from jobq.queue q where q.name = $1::text),
+      jsonb_populate_record(null::jobq.queue, jsonb_build_object('lease', jobq.lease_default(), 'heartbeat', 'ticker',
+        'stale_grace', '0', 'redelivery', 'tail', 'redelivery_delay', '0', 'reset_on_reap', false,
+        'age_after', jobq.age_after_default()))) as settings
+)
+select (char_length($1::text) between 1 and 128
+    and jobq.queue_changed(w.settings, $2::jsonb) is not distinct from w.settings)::boolean as same
+  from was w
+`
+
+// QueueIs says whether a queue has these settings already: then there is nothing to set, and who may only read it
+// learns so. A queue without a row has the defaults. See QueueEnsure. Needs queue_pkey.
+func (q *Queries) QueueIs(ctx context.Context, queue string, change json.RawMessage) (bool, error) {
+	row := q.db.QueryRow(ctx, QueueIs, queue, change)
+	var same bool
+	err := row.Scan(&same)
+	return same, err
+}
+
 const QueueKnown = `-- name: QueueKnown :one
 select jobq.queue_known($1::text)::boolean as known
 `

@@ -81,6 +81,7 @@ type Schema struct {
 	sessions Sessions    // as told
 	shared   atomic.Bool // sessions are, as told or found out
 	owned    atomic.Bool // each connection has its own session, likewise
+	role     string      // see NeedRole
 }
 
 // NewSchema returns the renderer for a schema whose name is valid.
@@ -120,6 +121,19 @@ func (s *Schema) Sessions() Sessions {
 	}
 	return s.sessions
 }
+
+// NeedRole says which role of sql/roles.sql the statements need, for errors; before the schema is used.
+func (s *Schema) NeedRole(role string) { s.role = role }
+
+// Role is the role that NeedRole was told, "" without.
+func (s *Schema) Role() string { return s.role }
+
+// The roles of sql/roles.sql that errors name.
+const (
+	RoleAdmin    = "jobq_admin"
+	RoleProducer = "jobq_producer"
+	RoleViewer   = "jobq_viewer"
+)
 
 // Name is the schema's name, unquoted.
 func (s *Schema) Name() string { return s.name }

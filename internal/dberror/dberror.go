@@ -133,6 +133,14 @@ func (e connectError) Error() string {
 
 func (e connectError) Unwrap() error { return e.ConnectError }
 
+// NeedRole adds to an error that says that a right is missing which role has it. Other errors stay as they are.
+func NeedRole(role string, err error) error {
+	if role == "" || !db.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w: the login needs the role %s (sql/roles.sql)", err, role)
+}
+
 // Wrap says in the caller's words what the database said. It is nil for nil.
 func Wrap(schema *db.Schema, operation string, err error) error {
 	if err == nil {
@@ -155,5 +163,5 @@ func Wrap(schema *db.Schema, operation string, err error) error {
 	case db.IsNotMigrated(err):
 		return fmt.Errorf("%s: %w: %w", operation, db.NotMigrated(schema), err)
 	}
-	return fmt.Errorf("%s: %w", operation, err)
+	return fmt.Errorf("%s: %w", operation, NeedRole(schema.Role(), err))
 }

@@ -96,6 +96,11 @@ func faults() []fault {
 		{"versions", doctor.Note, "v1 (1 workers), v2 (1 workers)", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(liveWorker, 2, "v2", "q", "k"), nil},
 		{"schema", doctor.Critical, "index pending_due_idx", "drop index jobq.pending_due_idx", nil},
 		{"schema", doctor.Warning, "function wake", `create or replace function jobq.wake(topic text, queue text) returns void language sql as 'select null::void'`, nil},
+		{"schema", doctor.Warning, "function backoff_delay", `create or replace function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
+			language sql volatile parallel safe return interval '1 s'`, nil}, // which PostgreSQL has as a tree, not as a text
+		{"schema", doctor.Warning, "function schedule_pause", `do $$ begin execute replace(pg_get_functiondef('jobq.schedule_pause'::regproc), 'reason text DEFAULT NULL', 'reason text DEFAULT ''none'''); end $$`, nil},
+		{"schema", doctor.Warning, "column queue.lease", "alter table jobq.queue alter lease set default '1 s'", nil},
+		{"schema", doctor.Warning, "constraint queue: lease must be", `alter table jobq.queue drop constraint "lease must be 1 second to 30 days", add constraint "lease must be 1 second to 30 days" check (lease > interval '0')`, nil},
 		{"schema", doctor.Warning, "column setting.finished_retention", "alter table jobq.setting alter finished_retention drop not null", nil},
 		{"indexes", doctor.Critical, "pending_due_idx", "update pg_index set indisvalid = false where indexrelid = 'jobq.pending_due_idx'::regclass", nil},
 		{"triggers", doctor.Critical, "jobq.pending.pending_wake", "alter table jobq.pending disable trigger pending_wake", nil},

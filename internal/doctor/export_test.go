@@ -24,7 +24,7 @@ func Objects(ctx context.Context, pool *pgxpool.Pool) (lines []string, err error
 		return nil, err
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local search_path = pg_catalog"); err != nil {
+		if _, err := tx.Exec(ctx, db.PinLocalSQL(), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		lines, err = (&patient{schema: schema, tx: tx}).readObjects(ctx)

@@ -17,8 +17,11 @@ import (
 var expectedObjects string
 
 // objectsSQL is a line for each object of the schema: what it is, its name, and a
-// digest of what it is made of. It is the same on every version of PostgreSQL, and
-// whatever the schema is called. Not in it: days of the history, which come and
+// digest of what it is made of, such as the body of a function, the condition of a
+// constraint and the default of a column. It is the same on every version of PostgreSQL,
+// whatever the schema is called, under the settings of inTransaction, and after a dump was
+// restored: parentheses may then be others in conditions, and do not count there. Not in it: the
+// texts of views, which depend on the version and on whether they were restored; days of the history, which come and
 // go, and the body of args_bytes_max, which operators may replace.
 const objectsSQL = `
 with ours as (
@@ -31,12 +34,13 @@ with ours as (
     from ours r
     where r.relkind in ('r', 'p', 'v', 'S')
   union all
-  select 'column ' || r.relname || '.' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef, a.attidentity)
+  select 'column ' || r.relname || '.' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, pg_get_expr(d.adbin, d.adrelid))
     from ours r
     join pg_attribute a on a.attrelid = r.oid and a.attnum > 0 and not a.attisdropped
+    left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where r.relkind in ('r', 'p', 'v')
   union all
-  select 'constraint ' || r.relname || ': ' || c.conname, concat_ws(' ', c.contype, c.convalidated)
+  select 'constraint ' || r.relname || ': ' || c.conname, concat_ws(' ', c.contype, c.convalidated, translate(pg_get_constraintdef(c.oid), '()', ''))
     from ours r
     join pg_constraint c on c.conrelid = r.oid
     where c.contype <> 'n' -- since PostgreSQL 18 NOT NULL is one
@@ -49,11 +53,13 @@ with ours as (
     from ours r
     where r.relkind in ('i', 'I')
   union all
-  select 'trigger ' || r.relname || '.' || t.tgname, concat_ws(' ', t.tgtype, t.tgfoid::regproc)
+  select 'trigger ' || r.relname || '.' || t.tgname, pg_get_triggerdef(t.oid)
     from ours r
     join pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal and t.tgparentid = 0 -- before 15, those of partitions are internal
   union all
-  select 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', concat_ws(' ', pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.prosrc)
+  select 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', concat_ws(' ', pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.prosrc,
+      -- Of a body in standard SQL, prosrc is empty. Before PostgreSQL 15, the column of an exists has a name.
+      case when p.proname <> 'args_bytes_max' then replace(pg_get_function_sqlbody(p.oid), ' AS bool', '') end)
     from pg_proc p
     where p.pronamespace = $1::text::regnamespace
 )

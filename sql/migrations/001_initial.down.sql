@@ -158,6 +158,7 @@ drop function jobq.audit_begin_many(text,text,text,jsonb,timestamp with time zon
   integer);
 drop function jobq.audit_prune(bigint,bigint,integer);
 drop function jobq.audit_begin(text,text,text,text,jsonb,jsonb);
+drop function jobq.actor_of(text);
 drop function jobq.note_problem(text);
 drop function jobq.length_problem(text,text,integer);
 drop table jobq.audit_job;

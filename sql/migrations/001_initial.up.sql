@@ -6745,6 +6745,13 @@ create function jobq.note_problem(note text) returns text
   return case when char_length(note) > 1024 then
     format('note must be at most 1024 characters, not %s', char_length(note)) end;
 
+-- actor_of is who acts, for the audit: the name that a call gives; without one what the session says in the setting
+-- jobq.actor, and without that too the role that logged in. An empty name is given, and is refused. The setting has
+-- the same name in every schema: in one piece, it would be taken for the schema's name.
+create function jobq.actor_of(given text) returns text
+  language sql stable
+  return coalesce(given, nullif(current_setting('jobq' || '.actor', true), ''), session_user::text);
+
 -- audit_begin records that an action begins.
 create function jobq.audit_begin(actor text, action text, target text, note text, change jsonb default null,
     replaced jsonb default null) returns bigint
@@ -6753,7 +6760,7 @@ create function jobq.audit_begin(actor text, action text, target text, note text
 declare
   begun bigint;
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     case when char_length(target) > 8192 then
       format('target must be at most 8192 characters, not %s', char_length(target)) end,
     jobq.note_problem(note));
@@ -6762,8 +6769,8 @@ begin
     raise sqlstate 'JQ001' using message = problem;
   end if;
   insert into jobq.audit (actor, action, target, note, change, replaced)
-    values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note, audit_begin.change,
-      audit_begin.replaced)
+    values (jobq.actor_of(audit_begin.actor), audit_begin.action, audit_begin.target, audit_begin.note,
+      audit_begin.change, audit_begin.replaced)
     returning id into begun;
   return begun;
 end $$;
@@ -6846,7 +6853,8 @@ begin
         when stopped.undone_by is not null then 'action %s is undone'
         else 'action %s has come to its end' end, audit_resume.audit_id);
   end if;
-  update jobq.audit a set note = format('resumed by %s', audit_resume.actor) where a.id = audit_resume.audit_id;
+  update jobq.audit a set note = format('resumed by %s', jobq.actor_of(audit_resume.actor))
+    where a.id = audit_resume.audit_id;
 end $$;
 
 -- Schedules: jobs that are added by themselves, by a cron expression in a time zone
@@ -7119,7 +7127,7 @@ create function jobq.schedule_set(
   catch_up_within interval default null,
   overlap         text     default null,
   source          text     default null,
-  actor           text     default current_user
+  actor           text     default null
 ) returns bigint
   language plpgsql
   as $$
@@ -7179,7 +7187,7 @@ end $$;
 -- schedule_pause stops a schedule, until schedule_resume: nothing fires once this is
 -- committed. It returns the id of the entry in the audit, or null when it was paused
 -- already.
-create function jobq.schedule_pause(name text, reason text default null, actor text default current_user) returns bigint
+create function jobq.schedule_pause(name text, reason text default null, actor text default null) returns bigint
   language plpgsql
   as $$
 begin
@@ -7191,7 +7199,7 @@ begin
     return null;
   end if;
   update jobq.schedule s
-    set paused_at = clock_timestamp(), paused_by = actor, pause_reason = reason, due_at = null,
+    set paused_at = clock_timestamp(), paused_by = jobq.actor_of(actor), pause_reason = reason, due_at = null,
         revision = s.revision + 1
     where s.name = schedule_pause.name;
   return jobq.schedule_record(actor, 'schedule_pause', name, reason, null);
@@ -7200,7 +7208,7 @@ comment on function jobq.schedule_pause is 'The schedule adds nothing until sche
 
 -- schedule_resume lets a schedule fire again, at the ticks from now on. It returns
 -- the id of the entry in the audit, or null when it was not paused.
-create function jobq.schedule_resume(name text, actor text default current_user, note text default null) returns bigint
+create function jobq.schedule_resume(name text, actor text default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -7220,7 +7228,7 @@ comment on function jobq.schedule_resume is 'The schedule goes on.';
 
 -- schedule_remove forgets a schedule. Its jobs stay. It returns the id of the entry
 -- in the audit.
-create function jobq.schedule_remove(name text, actor text default current_user, note text default null) returns bigint
+create function jobq.schedule_remove(name text, actor text default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -7284,7 +7292,7 @@ end $$;
 
 -- schedule_run adds the job of a schedule now, whatever its ticks are and also when
 -- it is paused, and returns its id. For overlap skip, that job does not count.
-create function jobq.schedule_run(name text, actor text default current_user) returns bigint
+create function jobq.schedule_run(name text, actor text default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -9857,7 +9865,7 @@ begin
   known := jobq.queue_known(act_queue.queue);
   if act_queue.action = 'pause' then
     insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
-      values (act_queue.queue, clock_timestamp(), act_queue.actor, act_queue.note)
+      values (act_queue.queue, clock_timestamp(), jobq.actor_of(act_queue.actor), act_queue.note)
       on conflict (name) do update
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where q.paused_at is null;
@@ -9899,7 +9907,7 @@ begin
   end if;
   if act_kind.action = 'kind_pause' then
     insert into jobq.kind as k (name, paused_at, paused_by, pause_reason)
-      values (act_kind.kind, clock_timestamp(), act_kind.actor, act_kind.note)
+      values (act_kind.kind, clock_timestamp(), jobq.actor_of(act_kind.actor), act_kind.note)
       on conflict (name) do update
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where k.paused_at is null;
@@ -9932,7 +9940,7 @@ create function jobq.act_key(actor text, action text, queue text, key text, note
 declare
   was text; -- the reason for a pause that ends
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     case when action is null or action not in ('key_pause', 'key_resume') then
       format('action must be key_pause or key_resume, not %s', coalesce(left(action, 100), 'null')) end,
     jobq.length_problem('queue', queue, 128),
@@ -9944,7 +9952,7 @@ begin
   end if;
   if act_key.action = 'key_pause' then
     insert into jobq.paused_key (queue, key, paused_at, paused_by, pause_reason)
-      values (act_key.queue, act_key.key, clock_timestamp(), act_key.actor, act_key.note)
+      values (act_key.queue, act_key.key, clock_timestamp(), jobq.actor_of(act_key.actor), act_key.note)
       on conflict on constraint paused_key_pkey do nothing;
   else
     delete from jobq.paused_key k where k.queue = act_key.queue and k.key = act_key.key
@@ -9981,7 +9989,7 @@ create function jobq.act_key_weight(actor text, queue text, key text, weight int
 declare
   was integer;
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     jobq.length_problem('queue', queue, 128),
     jobq.length_problem('partition_key', key, 255),
     case when weight is null or weight not between 1 and 100 then

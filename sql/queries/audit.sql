@@ -70,6 +70,19 @@ select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg
   exported_before => sqlc.narg(exported_before)::date,
   failed_retention => justify_hours(sqlc.narg(failed_retention)::interval)), 0)::bigint as audit;
 
+-- QueueIs says whether a queue has these settings already: then there is nothing to set, and who may only read it
+-- learns so. A queue without a row has the defaults. See QueueEnsure. Needs queue_pkey.
+-- name: QueueIs :one
+with was as (
+  select coalesce((select q from jobq.queue q where q.name = sqlc.arg(queue)::text),
+      jsonb_populate_record(null::jobq.queue, jsonb_build_object('lease', jobq.lease_default(), 'heartbeat', 'ticker',
+        'stale_grace', '0', 'redelivery', 'tail', 'redelivery_delay', '0', 'reset_on_reap', false,
+        'age_after', jobq.age_after_default()))) as settings
+)
+select (char_length(sqlc.arg(queue)::text) between 1 and 128
+    and jobq.queue_changed(w.settings, sqlc.arg(change)::jsonb) is not distinct from w.settings)::boolean as same
+  from was w;
+
 -- QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
 -- name: QueueSet :one
 select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(change)::jsonb),

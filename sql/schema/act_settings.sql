@@ -21,7 +21,7 @@ begin
   known := jobq.queue_known(act_queue.queue);
   if act_queue.action = 'pause' then
     insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
-      values (act_queue.queue, clock_timestamp(), act_queue.actor, act_queue.note)
+      values (act_queue.queue, clock_timestamp(), jobq.actor_of(act_queue.actor), act_queue.note)
       on conflict (name) do update
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where q.paused_at is null;
@@ -63,7 +63,7 @@ begin
   end if;
   if act_kind.action = 'kind_pause' then
     insert into jobq.kind as k (name, paused_at, paused_by, pause_reason)
-      values (act_kind.kind, clock_timestamp(), act_kind.actor, act_kind.note)
+      values (act_kind.kind, clock_timestamp(), jobq.actor_of(act_kind.actor), act_kind.note)
       on conflict (name) do update
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where k.paused_at is null;
@@ -96,7 +96,7 @@ create function jobq.act_key(actor text, action text, queue text, key text, note
 declare
   was text; -- the reason for a pause that ends
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     case when action is null or action not in ('key_pause', 'key_resume') then
       format('action must be key_pause or key_resume, not %s', coalesce(left(action, 100), 'null')) end,
     jobq.length_problem('queue', queue, 128),
@@ -108,7 +108,7 @@ begin
   end if;
   if act_key.action = 'key_pause' then
     insert into jobq.paused_key (queue, key, paused_at, paused_by, pause_reason)
-      values (act_key.queue, act_key.key, clock_timestamp(), act_key.actor, act_key.note)
+      values (act_key.queue, act_key.key, clock_timestamp(), jobq.actor_of(act_key.actor), act_key.note)
       on conflict on constraint paused_key_pkey do nothing;
   else
     delete from jobq.paused_key k where k.queue = act_key.queue and k.key = act_key.key
@@ -145,7 +145,7 @@ create function jobq.act_key_weight(actor text, queue text, key text, weight int
 declare
   was integer;
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     jobq.length_problem('queue', queue, 128),
     jobq.length_problem('partition_key', key, 255),
     case when weight is null or weight not between 1 and 100 then

@@ -69,6 +69,13 @@ create function jobq.note_problem(note text) returns text
   return case when char_length(note) > 1024 then
     format('note must be at most 1024 characters, not %s', char_length(note)) end;
 
+-- actor_of is who acts, for the audit: the name that a call gives; without one what the session says in the setting
+-- jobq.actor, and without that too the role that logged in. An empty name is given, and is refused. The setting has
+-- the same name in every schema: in one piece, it would be taken for the schema's name.
+create function jobq.actor_of(given text) returns text
+  language sql stable
+  return coalesce(given, nullif(current_setting('jobq' || '.actor', true), ''), session_user::text);
+
 -- audit_begin records that an action begins.
 create function jobq.audit_begin(actor text, action text, target text, note text, change jsonb default null,
     replaced jsonb default null) returns bigint
@@ -77,7 +84,7 @@ create function jobq.audit_begin(actor text, action text, target text, note text
 declare
   begun bigint;
   problem text := coalesce(
-    jobq.length_problem('actor', actor, 255),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
     case when char_length(target) > 8192 then
       format('target must be at most 8192 characters, not %s', char_length(target)) end,
     jobq.note_problem(note));
@@ -86,8 +93,8 @@ begin
     raise sqlstate 'JQ001' using message = problem;
   end if;
   insert into jobq.audit (actor, action, target, note, change, replaced)
-    values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note, audit_begin.change,
-      audit_begin.replaced)
+    values (jobq.actor_of(audit_begin.actor), audit_begin.action, audit_begin.target, audit_begin.note,
+      audit_begin.change, audit_begin.replaced)
     returning id into begun;
   return begun;
 end $$;
@@ -170,5 +177,6 @@ begin
         when stopped.undone_by is not null then 'action %s is undone'
         else 'action %s has come to its end' end, audit_resume.audit_id);
   end if;
-  update jobq.audit a set note = format('resumed by %s', audit_resume.actor) where a.id = audit_resume.audit_id;
+  update jobq.audit a set note = format('resumed by %s', jobq.actor_of(audit_resume.actor))
+    where a.id = audit_resume.audit_id;
 end $$;

@@ -268,7 +268,7 @@ create function jobq.schedule_set(
   catch_up_within interval default null,
   overlap         text     default null,
   source          text     default null,
-  actor           text     default current_user
+  actor           text     default null
 ) returns bigint
   language plpgsql
   as $$
@@ -328,7 +328,7 @@ end $$;
 -- schedule_pause stops a schedule, until schedule_resume: nothing fires once this is
 -- committed. It returns the id of the entry in the audit, or null when it was paused
 -- already.
-create function jobq.schedule_pause(name text, reason text default null, actor text default current_user) returns bigint
+create function jobq.schedule_pause(name text, reason text default null, actor text default null) returns bigint
   language plpgsql
   as $$
 begin
@@ -340,7 +340,7 @@ begin
     return null;
   end if;
   update jobq.schedule s
-    set paused_at = clock_timestamp(), paused_by = actor, pause_reason = reason, due_at = null,
+    set paused_at = clock_timestamp(), paused_by = jobq.actor_of(actor), pause_reason = reason, due_at = null,
         revision = s.revision + 1
     where s.name = schedule_pause.name;
   return jobq.schedule_record(actor, 'schedule_pause', name, reason, null);
@@ -349,7 +349,7 @@ comment on function jobq.schedule_pause is 'The schedule adds nothing until sche
 
 -- schedule_resume lets a schedule fire again, at the ticks from now on. It returns
 -- the id of the entry in the audit, or null when it was not paused.
-create function jobq.schedule_resume(name text, actor text default current_user, note text default null) returns bigint
+create function jobq.schedule_resume(name text, actor text default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -369,7 +369,7 @@ comment on function jobq.schedule_resume is 'The schedule goes on.';
 
 -- schedule_remove forgets a schedule. Its jobs stay. It returns the id of the entry
 -- in the audit.
-create function jobq.schedule_remove(name text, actor text default current_user, note text default null) returns bigint
+create function jobq.schedule_remove(name text, actor text default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -433,7 +433,7 @@ end $$;
 
 -- schedule_run adds the job of a schedule now, whatever its ticks are and also when
 -- it is paused, and returns its id. For overlap skip, that job does not count.
-create function jobq.schedule_run(name text, actor text default current_user) returns bigint
+create function jobq.schedule_run(name text, actor text default null) returns bigint
   language plpgsql
   as $$
 declare

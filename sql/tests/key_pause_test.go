@@ -410,11 +410,3 @@ func TestPauseBesideManyKeysOfAnotherKind(t *testing.T) {
 	q.enqueueKeyed("y", 1)
 	require.True(t, waits())
 }
-
-// Who pauses a key has a name.
-func TestPauseOfAKeyNeedsAnActor(t *testing.T) {
-	t.Parallel()
-	q := setUp(t)
-	_, err := q.pool.Exec(context.Background(), "select jobq.act_key(null, 'key_pause', 'default', 'a', null)")
-	require.ErrorContains(t, err, "actor must be 1 to 255 characters, not null (SQLSTATE JQ001)")
-}
