@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,4 +146,52 @@ func TestReadmeProgram(t *testing.T) {
 	code, _, _ = strings.Cut(code, "```\n")
 	require.Contains(t, code, "w.Run(ctx)")
 	require.Contains(t, string(program), code, "README.md has Go code that examples/quickstart/main.go has not")
+}
+
+// README and guides are short, and user documentation names none of jobq's tests: what proves a promise is in
+// docs/internals. Words are counted outside of code blocks, but for README, of which all are.
+func TestDocsAreShort(t *testing.T) {
+	t.Parallel()
+	const readmeMax, guideMax, allMax = 900, 800, 50_000
+	// reference are pages that are complete, and looked things up in.
+	reference := []string{
+		"cli", "configuration", "doctor", "encryption-reference", "flow-rules", "metrics-reference", "migrate", "postgresql", "program-contract", "sql", "steps-reference",
+		"troubleshoot", "tui", "tui-keys", "tui-reference", "why-reference",
+	}
+	testName := regexp.MustCompile(`\bTest[A-Z][a-zA-Z]{6,}|\w+_test\.go`)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(readme))), readmeMax, "words of README.md")
+	require.NotRegexp(t, testName, string(readme))
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	all := 0
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		words := wordsOutsideCode(string(content))
+		all += words
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if !slices.Contains(reference, name) {
+			require.LessOrEqual(t, words, guideMax, "words of %s", page)
+		}
+		if match := testName.FindString(string(content)); match != "" && name != "testing" { // which has a user's test
+			t.Errorf("%s names %s: it belongs into docs/internals/evidence", page, match)
+		}
+	}
+	require.LessOrEqual(t, all, allMax, "words of docs/*.md")
+}
+
+func wordsOutsideCode(page string) (words int) {
+	fenced := false
+	for line := range strings.Lines(page) {
+		switch trimmed := strings.TrimSpace(line); {
+		case strings.HasPrefix(trimmed, "```") || strings.HasPrefix(trimmed, "~~~"):
+			fenced = !fenced
+		case fenced || strings.HasPrefix(line, "    "):
+		default:
+			words += len(strings.Fields(line))
+		}
+	}
+	return words
 }
