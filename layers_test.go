@@ -17,10 +17,10 @@ import (
 // layers are all packages of jobq, from the lowest. A package imports what is in the lines above its own, and nothing of its own
 // line: siblings do not know each other. docs/internals/codebase.md says what each is for. Tests import what they like.
 var layers = []string{
-	"internal/coding internal/debian internal/identity internal/measure internal/mutant internal/printable internal/schedule internal/settings",
-	"internal/sleep internal/storable internal/traceparent internal/watch internal/when sql/migrations sql/schema tui/command",
+	"internal/coding internal/debian internal/identity internal/measure internal/mutant internal/printable internal/schedule",
+	"internal/sleep internal/storable internal/traceparent internal/watch internal/when sql/migrations sql/schema tui/command internal/yamlerr",
 	"internal/db internal/postgres internal/subproc sql/schema/initial worker/internal/clock worker/internal/excerpt worker/internal/unreadable",
-	"migrate internal/dberror internal/doctor internal/filter internal/inbox internal/listen internal/testall",
+	"internal/settings migrate internal/dberror internal/doctor internal/filter internal/inbox internal/listen internal/testall",
 	"internal/await internal/pgtest internal/steps",
 	".", // package jobq
 	"monitor operator keyring worker/internal/ahead worker/internal/digest worker/internal/leases worker/internal/line worker/internal/waking",

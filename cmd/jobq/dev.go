@@ -42,7 +42,7 @@ JOBQ_DATABASE_URL set, so that jobq in it can reach no other database by acciden
 the server is removed. The exit code is the command's.`,
 		Example: `  jobq dev
   jobq dev --ephemeral -- go test ./...
-  jobq dev --ephemeral -- psql -c "select jobq.enqueue('hello')"`,
+  jobq dev --ephemeral -- sh -c 'psql "$DATABASE_URL" -c "select 1"'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case ephemeral && len(args) == 0:

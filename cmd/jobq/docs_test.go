@@ -78,8 +78,9 @@ func TestCLIDocs(t *testing.T) {
 		{"A job of it for which something is wrong", crashtest.Job{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
-		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)
+		fmt.Fprintf(&page, "\n### %s\n\n```\n", form.title)
 		fields(&page, reflect.TypeOf(form.value))
+		page.WriteString("```\n")
 	}
 	const path = "../../docs/cli.md"
 	if os.Getenv("JOBQ_GOLDEN") == "write" {
@@ -108,7 +109,7 @@ func describe(page *strings.Builder, command *cobra.Command) {
 	if command.HasPersistentFlags() {
 		flags = command.PersistentFlags()
 	}
-	if usage := strings.TrimRight(flags.FlagUsages(), "\n"); usage != "" {
+	if usage := strings.TrimRight(flags.FlagUsagesWrapped(helpWidth), "\n"); usage != "" {
 		fmt.Fprintf(page, "\n```\n%s\n```\n", usage)
 	}
 	for _, child := range command.Commands() {
@@ -151,7 +152,7 @@ func fields(page *strings.Builder, of reflect.Type) {
 		if strings.Contains(options, "omitempty") {
 			name += " ?"
 		}
-		fmt.Fprintf(page, "| `%s` | %s |\n", name, typeName(field.Type))
+		fmt.Fprintf(page, "%-24s %s\n", name, typeName(field.Type))
 	}
 }
 

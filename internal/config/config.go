@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/internal/yamlerr"
 )
 
 // fileBytesMax bounds the file.
@@ -133,7 +134,7 @@ func parse(content []byte) (*File, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, yamlerr.NameFields(err, File{}, Kind{}, Codec{}, Schedule{})
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has more than one document")

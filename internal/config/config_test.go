@@ -87,8 +87,8 @@ kinds:
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]string{
-		"kind: {}":                "field kind not found",
-		"kinds: {a: {comand: x}}": "field comand not found",
+		"kind: {}":                "line 1: kind is not known: there are queues, lease, poll",
+		"kinds: {a: {comand: x}}": "line 1: comand is not known: there are command, stream, processes",
 		"kinds: {a: {}}":          "kinds: a: one of command",
 		"kinds: {a: {command: x, http: http://x}}":                         "only one of",
 		"kinds: {a: {command: x, timeout: 10}}":                            "duration",
@@ -111,7 +111,7 @@ func TestRefused(t *testing.T) {
 		"app: a\nschedules:\n  s: {kind: k, cron: '@daily', time_zone: X}": "line 3: schedules: s: ",
 		"app: a\nschedules:\n  s: {kind: k, every: 1h, time_zone: UTC}":    "line 3: schedules: s: time_zone is for cron",
 		"app: a\nschedules:\n  s: {kind: k, every: 1h, args: {1: .inf}}":   "line 3: JSON",
-		"app: a\nschedules:\n  s: {kind: k, evry: 1h}":                     "line 3: field evry not found",
+		"app: a\nschedules:\n  s: {kind: k, evry: 1h}":                     "line 3: evry is not known: there are cron, time_zone, every, kind",
 		"app: a\nschedules:\n  s: {kind: k, every: 10}":                    "line 3: duration",
 		"queues:\n  q: 0":                              "line 2: slots: must be a number of at least 1, not \"0\"",
 		"queues:\n  q: [1]":                            "line 2: cannot unmarshal",

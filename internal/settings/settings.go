@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jobq-dev/jobq/internal/yamlerr"
 )
 
 // fileBytesMax bounds the file.
@@ -113,7 +115,7 @@ func Parse(content []byte) (*File, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, yamlerr.NameFields(err, File{}, Context{})
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has more than one document")

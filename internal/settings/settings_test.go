@@ -44,10 +44,10 @@ func TestMistakes(t *testing.T) {
 		"contexts: {a: {schema: x}}":                             "contexts: a: database_url is missing",
 		"contexts: {a: {database_url: x, color: pink}}":          `color "pink": must be one of red`,
 		"contexts: {a: {database_url: x, confirm: y}}":           `confirm "y": must be ask or type`,
-		"contexts: {a: {database_url: x, readonly: true}}":       "field readonly not found",
+		"contexts: {a: {database_url: x, readonly: true}}":       "readonly is not known: there are database_url",
 		"contexts: {a: {database_url: x}, a: {database_url: y}}": "already defined",
 		"keys: {undo: {}}":                                       "cannot unmarshal",
-		"a: b\n---\nc: d":                                        "field a not found",
+		"a: b\n---\nc: d":                                        "a is not known: there are contexts",
 		"{}\n---\n{}":                                            "more than one document",
 		strings.Repeat("#", 1<<20+1):                             "longer than",
 	} {

@@ -155,4 +155,5 @@ select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce
   left join handled h on h.name = n.name
   left join ended e on e.name = n.name
   left join kind k on k.name = n.name
+  where n.name is not null -- of a row that no kind can be read from
   order by n.name;
