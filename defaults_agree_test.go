@@ -93,7 +93,7 @@ func TestDefaultsAgree(t *testing.T) {
 
 	for name, text := range map[string]string{
 		"docs/sql.md":           fmt.Sprintf(`\| `+"`max_attempts bigint`"+` \| %d \|`, jobq.DefaultMaxAttempts),
-		"docs/cli.md":           fmt.Sprintf(`fails for good \(default %d\)`, jobq.DefaultMaxAttempts),
+		"docs/cli.md":           fmt.Sprintf(`fails for good\s+\(default\s+%d\)`, jobq.DefaultMaxAttempts),
 		"docs/internals/guarantees.md":    fmt.Sprintf(`lease %.0f s, extended every %.0f s`, jobq.DefaultLease.Seconds(), jobq.DefaultExtendEvery.Seconds()),
 		"docs/configuration.md": fmt.Sprintf(`lease: %.0fs `, jobq.DefaultLease.Seconds()),
 		"README.md":             fmt.Sprintf(`its lease: %.0f s by default`, jobq.DefaultLease.Seconds()),

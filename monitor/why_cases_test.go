@@ -332,13 +332,13 @@ func waitingCases() []whyCase {
 			p.turns("first", "second")
 			p.limit(operator.QueueChange{MaxRunning: new(2), Rate: &jobq.Rate{Jobs: 1000, Period: time.Second}})
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "second"})
-		}, codes{monitor.ReasonQueueLimit}, []string{"2 of 2 jobs run", "1 job of its key is before it in the line, and 1 key is before its key in the turn"}, "--limit N"},
+		}, codes{monitor.ReasonQueueLimit}, []string{"2 of 2 jobs run", "1 job of its key is before it in the line, and 1 key is before its key in the turn"}, "limit=N"},
 		{"queue at its rate, with partition keys", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.turns("first", "second")
 			p.throttle()
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "first"})
-		}, codes{monitor.ReasonQueueRate}, []string{"1 job of its key is before it in the line, and no key is before its key in the turn"}, "--rate N/s"},
+		}, codes{monitor.ReasonQueueRate}, []string{"1 job of its key is before it in the line, and no key is before its key in the turn"}, "rate=N/s"},
 		{"queue at its rate", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.throttle()

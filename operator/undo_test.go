@@ -175,7 +175,6 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue('me', 'pause', null, null)", "queue", "1 to 128 characters, not null"},
 		{"select jobq.act_queue('me', 'pause', repeat('q', 129), null)", "queue", "1 to 128 characters, not 129"},
 		{"select jobq.act_queue('me', 'pause', 'q', repeat('n', 2000))", "note", "at most 1024 characters, not 2000"},
-		{"select jobq.act_queue(null, 'pause', 'q', null)", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_queue_set('me', null, '{}')", "queue", "1 to 128 characters, not null"},
 		{"select jobq.act_queue_set('me', 'q', '[]')", "change", "must be a JSON object"},
 		{"select jobq.act_queue_set('me', 'q', null)", "change", "must be a JSON object"},
@@ -190,10 +189,8 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue_set('me', 'q', '{\"redelivery\": \"head\", \"redelivery_delay\": \"1 s\"}')", "redelivery_delay", "needs redelivery tail"},
 		{"select jobq.act_queue_set('me', 'q', '{\"key_separator\": \"\"}')", "key_separator", "1 to 8 characters"},
 		{"select jobq.act_queue_set('me', 'q', '{\"key_separator\": \"123456789\"}')", "key_separator", "1 to 8 characters"},
-		{"select jobq.act_queue_set(null, 'q', '{\"lease\": \"5 s\"}')", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_settings('me', '1 hour')", "finished_retention", "1 day to 10 years, not 01:00:00"},
 		{"select jobq.act_settings('me', failed_retention => '1 hour')", "failed_retention", "1 day to 10 years"},
-		{"select jobq.act_settings(null, '2 days')", "actor", "1 to 255 characters, not null"},
 	} {
 		_, err := client.Pool().Exec(ctx, test.sql)
 		jobtest.RequireRefusal(t, err, test.argument, test.limit, test.sql)

@@ -34,6 +34,7 @@ type rule struct {
 // Rules of all pages, after those of the page.
 var everywhere = []rule{
 	{line: "jobq worker -", until: "worker started"},
+	{line: "jobq janitor events"},
 	{line: "jobq janitor", until: "leadership acquired"},
 	{line: "jobq stats --watch", until: "default"},
 	{line: "jobq tui --print"},
