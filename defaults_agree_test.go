@@ -92,14 +92,14 @@ func TestDefaultsAgree(t *testing.T) {
 	require.Equal(t, jobq.DefaultLease.Milliseconds(), row.ShortestLeaseMs)
 
 	for name, text := range map[string]string{
-		"docs/sql.md":           fmt.Sprintf(`\| `+"`max_attempts bigint`"+` \| %d \|`, jobq.DefaultMaxAttempts),
-		"docs/cli.md":           fmt.Sprintf(`fails for good\s+\(default\s+%d\)`, jobq.DefaultMaxAttempts),
-		"docs/internals/guarantees.md":    fmt.Sprintf(`lease %.0f s, extended every %.0f s`, jobq.DefaultLease.Seconds(), jobq.DefaultExtendEvery.Seconds()),
-		"docs/configuration.md": fmt.Sprintf(`lease: %.0fs `, jobq.DefaultLease.Seconds()),
-		"README.md":             fmt.Sprintf(`its lease: %.0f s by default`, jobq.DefaultLease.Seconds()),
-		"enqueue.go":            fmt.Sprintf(`Default %d \(DefaultMaxAttempts\)`, jobq.DefaultMaxAttempts),
-		"monitor/queues.go":     fmt.Sprintf(`%.0f seconds by default`, jobq.DefaultLease.Seconds()),
-		"worker/config.go":      fmt.Sprintf(`%.0f\s+// seconds \(jobq.DefaultLease\)`, jobq.DefaultLease.Seconds()),
+		"docs/sql.md":                  fmt.Sprintf(`\| `+"`max_attempts bigint`"+` \| %d \|`, jobq.DefaultMaxAttempts),
+		"docs/cli.md":                  fmt.Sprintf(`fails for good\s+\(default\s+%d\)`, jobq.DefaultMaxAttempts),
+		"docs/internals/guarantees.md": fmt.Sprintf(`lease %.0f s, extended every %.0f s`, jobq.DefaultLease.Seconds(), jobq.DefaultExtendEvery.Seconds()),
+		"docs/configuration.md":        fmt.Sprintf(`lease: %.0fs `, jobq.DefaultLease.Seconds()),
+		"README.md":                    fmt.Sprintf(`its lease: %.0f s by default`, jobq.DefaultLease.Seconds()),
+		"enqueue.go":                   fmt.Sprintf(`Default %d \(DefaultMaxAttempts\)`, jobq.DefaultMaxAttempts),
+		"monitor/queues.go":            fmt.Sprintf(`%.0f seconds by default`, jobq.DefaultLease.Seconds()),
+		"worker/config.go":             fmt.Sprintf(`%.0f\s+// seconds \(jobq.DefaultLease\)`, jobq.DefaultLease.Seconds()),
 	} {
 		content, err := os.ReadFile(name)
 		require.NoError(t, err)
