@@ -164,7 +164,7 @@ func parsed(t *testing.T, one deployed) *cobra.Command {
 // metricsPort is where a command serves its figures: "" for one that ends by itself.
 func metricsPort(t *testing.T, one deployed) string {
 	t.Helper()
-	flag := map[string]string{"worker": "metrics-addr", "janitor": "metrics-addr", "metrics": "addr"}
+	flag := map[string]string{"worker": "metrics-addr", "janitor": "metrics-addr", "metrics": "metrics-addr"}
 	command := parsed(t, one)
 	name, runs := flag[command.Name()]
 	if !runs {

@@ -91,7 +91,7 @@ docs/metrics.md has alert rules and a dashboard, docs/metrics-reference.md every
 			defer client.Pool().Close()
 			database := metrics.NewDatabase(monitor.New(client))
 			examined := metrics.NewDoctor(func(context.Context) (metrics.Findings, error) { return a.findings(cmd, client, log) }, doctorEvery)
-			stop, err := serveMetrics(cmd.Context(), "--addr", address, metrics.Handler(database.Problems, database, examined), log)
+			stop, err := serveMetrics(cmd.Context(), "--metrics-addr", address, metrics.Handler(database.Problems, database, examined), log)
 			if err != nil {
 				return err
 			}

@@ -49,7 +49,7 @@ func TestMetricsCommands(t *testing.T) {
 	require.Equal(t, exitUsage, code, stderr)
 	_, stderr, code = invoke(t, "", "metrics", "--metrics-addr", address, "--database-url", url)
 	require.Equal(t, exitError, code)
-	require.Contains(t, stderr, "--addr "+address)
+	require.Contains(t, stderr, "--metrics-addr "+address)
 }
 
 // Connections that strangers open and keep are bounded, and keep nobody
@@ -85,12 +85,12 @@ func TestMetricsAddress(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ given, want string }{{"0", "127.0.0.1:"}, {"127.0.0.1:0", "127.0.0.1:"}, {"0.0.0.0:0", "[::]:"}, {":0", "[::]:"}} {
 		var log syncBuffer
-		stop, err := serveMetrics(t.Context(), "--addr", test.given, http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)))
+		stop, err := serveMetrics(t.Context(), "--metrics-addr", test.given, http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
 		stop()
 		require.Contains(t, log.String(), test.want)
 	}
-	require.Equal(t, "127.0.0.1:9400", newMetricsCommand(&app{}).Flag("addr").DefValue)
+	require.Equal(t, "127.0.0.1:9400", newMetricsCommand(&app{}).Flag("metrics-addr").DefValue)
 }
 
 // A worker whose limit of open files does not suffice for all its slots says so.

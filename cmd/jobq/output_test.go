@@ -55,13 +55,14 @@ func TestTablesOfCommands(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	for _, name := range wide {
 		query[int64](t, pool, "select jobq.enqueue($1, queue => $1, max_attempts => 77)", name)
+		query[int64](t, pool, "select jobq.act_queue_set('ann', $1, '{\"max_running\": 77}')", name)
 	}
 	out, stderr, code := invoke(t, "", "list", "--database-url", url)
 	require.Zero(t, code, stderr)
 	requireAligned(t, out, "0/77", len(wide))
 	out, stderr, code = invoke(t, "", "queues", "list", "--database-url", url)
 	require.Zero(t, code, stderr)
-	requireAligned(t, out, " 1m ", len(wide))
+	requireAligned(t, out, "limit=77", len(wide))
 	for line := range strings.Lines(out) { // of the longest name, and two spaces
 		require.Equal(t, 8, ansi.StringWidth(line[:strings.IndexAny(line, "A1")]), out)
 	}

@@ -76,7 +76,7 @@ func TestJSONOnTerminal(t *testing.T) {
 		{"queues", "pause", evil, "--reason", evil},
 		{"queues", "set", evil, "lease=5m"},
 		{"audit", "--json"},
-		{"events", "--json"},
+		{"janitor", "events", "--json"},
 		{"delete", fmt.Sprint(id), "--json"},
 	}
 	for _, args := range commands {

@@ -50,7 +50,7 @@ func TestScheduleCommands(t *testing.T) {
 	require.Len(t, ticks, 5)
 
 	require.Regexp(t, `^schedule report is paused; take it back with: jobq undo \d+\n$`, command(exitOK, "pause", "report", "--reason", "holidays"))
-	require.JSONEq(t, `{"name": "report", "changed": false}`, command(exitOK, "pause", "report", "--json"))
+	require.JSONEq(t, `{"schedule": "report", "changed": false}`, command(exitOK, "pause", "report", "--json"))
 	require.Contains(t, command(exitOK, "next", "report"), "note: it is paused")
 	require.Contains(t, command(exitOK, append(add, "--priority", "3")...), "it is paused: jobq schedules resume report")
 	id := strings.TrimSpace(command(exitOK, "run", "report"))
@@ -64,7 +64,7 @@ func TestScheduleCommands(t *testing.T) {
 	for _, pattern := range []string{`when +0 9 \* \* mon Europe/Berlin`, "next +none", "pause reason +holidays", `args +\{"week": 1\}`, "tags +a, b", "partition key +customer-17", "priority +3", "catch up +latest, within 1d"} {
 		require.Regexp(t, pattern, page)
 	}
-	require.Regexp(t, `^schedule report goes on; take it back with: jobq undo \d+\n$`, command(exitOK, "resume", "report"))
+	require.Regexp(t, `^schedule report is running; take it back with: jobq undo \d+\n$`, command(exitOK, "resume", "report"))
 	require.Equal(t, "schedule report is not paused\n", command(exitOK, "resume", "report"))
 	query[int64](t, pool, "with t as (insert into jobq.schedule_tick values ('report', '2026-11-23 08:00:00+00', $1::text::bigint), ('report', '2026-11-30 08:00:00+00', null) returning 1) select count(*) from t", id)
 	require.Regexp(t, `Mon 2026-11-30 09:00:00 CET +none +left out: the job before was unfinished\nMon 2026-11-23 09:00:00 CET +`+id+" +available\n", command(exitOK, "show", "report"))

@@ -125,7 +125,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	require.Equal(t, exitError, code, stderr)
 	require.Contains(t, stderr, `set queue "a"`)
 	require.Contains(t, stderr, "the login needs the role jobq_admin")
-	_, stderr, code = invoke(t, "", "queues", "set", "a", "--lease", "70s", "--database-url", as("admin"))
+	_, stderr, code = invoke(t, "", "queues", "set", "a", "lease=70s", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)
 	stderr, code = work("--lease", "70s")
 	require.Zero(t, code, stderr)
