@@ -73,7 +73,7 @@ and works, the others wait to take over. docs/recovery.md says what it promises,
 				return usageError{err}
 			}
 			if metricsAddr != "" {
-				stop, err := serveMetrics(cmd.Context(), "--metrics-addr", metricsAddr, metrics.Handler(nil, metrics.NewJanitor(j)), logger)
+				stop, err := serveMetrics(cmd.Context(), metricsAddr, metrics.Handler(nil, metrics.NewJanitor(j)), logger)
 				if err != nil {
 					return err
 				}

@@ -344,9 +344,9 @@ kinds:
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "too many runs in a row")
 	for want, args := range map[string][]string{
-		"not found in type":    {"worker", "--config", folder + "/bad.yaml"},
-		"no such file":         {"worker", "--config", folder + "/none.yaml"},
-		"the command is empty": {"enqueue", "--exec", "--ndjson"},
+		"knids is not known: there are queues": {"worker", "--config", folder + "/bad.yaml"},
+		"no such file":                         {"worker", "--config", folder + "/none.yaml"},
+		"the command is empty":                 {"enqueue", "--exec", "--ndjson"},
 	} {
 		require.NoError(t, os.WriteFile(folder+"/bad.yaml", []byte("knids: {}"), 0o600))
 		_, stderr, code := invoke(t, "{}\n", append(args, "--database-url", url)...)

@@ -28,13 +28,13 @@ func addMetricsFlag(flags *pflag.FlagSet, address *string) {
 
 // serveMetrics answers at the address until the function returned is called. The
 // address is in use when it returns.
-func serveMetrics(ctx context.Context, flag, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+func serveMetrics(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if _, err := strconv.ParseUint(address, 10, 16); err == nil {
 		address = net.JoinHostPort("127.0.0.1", address)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
+		return nil, fmt.Errorf("--metrics-addr %s: %w", address, err)
 	}
 	server := limitedServer(handler)
 	var serving sync.WaitGroup
@@ -91,7 +91,7 @@ docs/metrics.md has alert rules and a dashboard, docs/metrics-reference.md every
 			defer client.Pool().Close()
 			database := metrics.NewDatabase(monitor.New(client))
 			examined := metrics.NewDoctor(func(context.Context) (metrics.Findings, error) { return a.findings(cmd, client, log) }, doctorEvery)
-			stop, err := serveMetrics(cmd.Context(), "--metrics-addr", address, metrics.Handler(database.Problems, database, examined), log)
+			stop, err := serveMetrics(cmd.Context(), address, metrics.Handler(database.Problems, database, examined), log)
 			if err != nil {
 				return err
 			}

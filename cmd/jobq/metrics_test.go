@@ -85,7 +85,7 @@ func TestMetricsAddress(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ given, want string }{{"0", "127.0.0.1:"}, {"127.0.0.1:0", "127.0.0.1:"}, {"0.0.0.0:0", "[::]:"}, {":0", "[::]:"}} {
 		var log syncBuffer
-		stop, err := serveMetrics(t.Context(), "--metrics-addr", test.given, http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)))
+		stop, err := serveMetrics(t.Context(), test.given, http.NotFoundHandler(), slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
 		stop()
 		require.Contains(t, log.String(), test.want)

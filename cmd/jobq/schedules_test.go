@@ -65,7 +65,7 @@ func TestScheduleCommands(t *testing.T) {
 		require.Regexp(t, pattern, page)
 	}
 	require.Regexp(t, `^schedule report is running; take it back with: jobq undo \d+\n$`, command(exitOK, "resume", "report"))
-	require.Equal(t, "schedule report is not paused\n", command(exitOK, "resume", "report"))
+	require.Equal(t, "schedule report is already running\n", command(exitOK, "resume", "report"))
 	query[int64](t, pool, "with t as (insert into jobq.schedule_tick values ('report', '2026-11-23 08:00:00+00', $1::text::bigint), ('report', '2026-11-30 08:00:00+00', null) returning 1) select count(*) from t", id)
 	require.Regexp(t, `Mon 2026-11-30 09:00:00 CET +none +left out: the job before was unfinished\nMon 2026-11-23 09:00:00 CET +`+id+" +available\n", command(exitOK, "show", "report"))
 	removed := command(exitOK, "rm", "report")

@@ -204,7 +204,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return err
 	}
 	if f.metricsAddr != "" {
-		stop, err := serveMetrics(cmd.Context(), "--metrics-addr", f.metricsAddr, workerMetrics(w, runs), log)
+		stop, err := serveMetrics(cmd.Context(), f.metricsAddr, workerMetrics(w, runs), log)
 		if err != nil {
 			return err
 		}
