@@ -91,7 +91,7 @@ func (a adapter) Query(ctx context.Context, query string, args ...any) (pgx.Rows
 	if err != nil {
 		return failed(err)
 	}
-	found, err := a.conn.QueryContext(ctx, query, encoded...)
+	found, err := a.conn.QueryContext(ctx, query, encoded...) //nolint:rowserrcheck // rows.Err looks
 	if err != nil {
 		return failed(answer(err))
 	}

@@ -73,6 +73,7 @@ func within(t *testing.T, database *sql.DB, calls func(ctx context.Context, tx *
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		runAt := time.Date(2100, 2, 3, 4, 5, 6, 789000, time.FixedZone("", 3600))
 		parent := jobtest.Enqueue(t, client, nil)
 		options := []*jobq.EnqueueOptions{nil, {
@@ -118,6 +119,7 @@ func TestEnqueue(t *testing.T) {
 func TestEnqueueMany(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		held := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "u"})
 		within(t, database, func(ctx context.Context, tx *sql.Tx) {
 			enqueued, err := jobqsql.EnqueueMany(ctx, client, tx, []jobq.EnqueueParams{
@@ -153,6 +155,7 @@ func TestCodecAndMiddleware(t *testing.T) {
 		return next(ctx)
 	}
 	connect(t, &jobq.Config{Codec: keys, Middleware: []jobq.EnqueueMiddleware{tag}}, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		within(t, database, func(ctx context.Context, tx *sql.Tx) {
 			one, err := jobqsql.Enqueue(ctx, client, tx, receipt{Note: "secret"}, nil)
 			require.NoError(t, err)
@@ -175,6 +178,7 @@ func TestCodecAndMiddleware(t *testing.T) {
 func TestTx(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		within(t, database, func(ctx context.Context, tx *sql.Tx) {
 			recorder := jobqtest.RecordTx(t, client, jobqsql.Tx(tx))
 			var graph jobq.Graph
@@ -210,6 +214,7 @@ func TestTx(t *testing.T) {
 func TestCompleteTx(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"mail": {Slots: 1}}})
 		require.NoError(t, err)
 		require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[receipt]) error {
@@ -239,6 +244,7 @@ func TestCompleteTx(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "u"})
 		ctx := context.Background()
 		for _, each := range []struct {
@@ -280,6 +286,7 @@ type (
 func TestConn(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		ctx := context.Background()
 		for _, refused := range []jobqsql.Conn{nil, (*sql.Tx)(nil), (*sql.DB)(nil), database, wrappedDB{database}, &wrappedDB{database}} {
 			_, err := jobqsql.Enqueue(ctx, client, refused, receipt{}, nil)
@@ -317,9 +324,10 @@ func TestConn(t *testing.T) {
 func TestUnknownArgument(t *testing.T) {
 	t.Parallel()
 	connect(t, nil, func(t *testing.T, client *jobq.Client, database *sql.DB) {
+		t.Helper()
 		id := jobtest.Enqueue(t, client, nil)
 		within(t, database, func(ctx context.Context, tx *sql.Tx) {
-			_, err := jobqsql.Tx(tx).Query(ctx, "select $1", struct{}{})
+			_, err := jobqsql.Tx(tx).Exec(ctx, "select $1", struct{}{})
 			require.ErrorContains(t, err, "argument 1 has the type struct {}, which jobqsql cannot send")
 			var one, two int
 			found, err := jobqsql.Tx(tx).Query(ctx, "select 1 union all select 2 order by 1")
