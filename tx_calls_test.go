@@ -28,8 +28,10 @@ func txCalls(client *jobq.Client, id int64) map[string]func(ctx context.Context,
 		"EnqueueGraphTx": func(ctx context.Context, tx jobq.DBTX) error {
 			return jobtest.ErrorOf(client.EnqueueGraphTx(ctx, tx, &graph))
 		},
-		"EmitTx": func(ctx context.Context, tx jobq.DBTX) error { return jobtest.ErrorOf(client.EmitTx(ctx, tx, "paid", 1)) },
-		"GetTx":  func(ctx context.Context, tx jobq.DBTX) error { return jobtest.ErrorOf(client.GetTx(ctx, tx, id)) },
+		"EmitTx": func(ctx context.Context, tx jobq.DBTX) error {
+			return jobtest.ErrorOf(client.EmitTx(ctx, tx, "paid", 1))
+		},
+		"GetTx": func(ctx context.Context, tx jobq.DBTX) error { return jobtest.ErrorOf(client.GetTx(ctx, tx, id)) },
 		"GetByUniqueKeyTx": func(ctx context.Context, tx jobq.DBTX) error {
 			return jobtest.ErrorOf(client.GetByUniqueKeyTx(ctx, tx, "greeting", "u"))
 		},

@@ -22,16 +22,20 @@ type Conn interface {
 
 // Enqueue adds a job in the transaction: it exists when that commits, and never when it rolls back. Nil
 // options mean the defaults. The errors are those of [jobq.Client.Enqueue].
-func Enqueue(ctx context.Context, client *jobq.Client, tx Conn, args jobq.Args, options *jobq.EnqueueOptions) (jobq.Enqueued, error) {
+func Enqueue(
+	ctx context.Context, client *jobq.Client, tx Conn, args jobq.Args, options *jobq.EnqueueOptions,
+) (jobq.Enqueued, error) {
 	if err := check(client, tx); err != nil {
 		return jobq.Enqueued{}, fmt.Errorf("enqueue: %w", err)
 	}
 	return client.EnqueueTx(ctx, Tx(tx), args, options)
 }
 
-// EnqueueMany adds up to [jobq.EnqueueManyMax] jobs in the transaction, in one statement, and answers in their order.
-// The errors are those of [jobq.Client.EnqueueMany].
-func EnqueueMany(ctx context.Context, client *jobq.Client, tx Conn, jobs []jobq.EnqueueParams) ([]jobq.Enqueued, error) {
+// EnqueueMany adds up to [jobq.EnqueueManyMax] jobs in the transaction, in one statement, and answers in their
+// order. The errors are those of [jobq.Client.EnqueueMany].
+func EnqueueMany(
+	ctx context.Context, client *jobq.Client, tx Conn, jobs []jobq.EnqueueParams,
+) ([]jobq.Enqueued, error) {
 	if err := check(client, tx); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -42,8 +46,8 @@ func EnqueueMany(ctx context.Context, client *jobq.Client, tx Conn, jobs []jobq.
 //
 //	state, err := client.CancelTx(ctx, jobqsql.Tx(tx), id)
 //
-// If it is nil or a *sql.DB, those calls return jobq.ErrInvalid. What Tx returns is for calls of jobq: it reads the types
-// that they use, and no others.
+// If it is nil or a *sql.DB, those calls return jobq.ErrInvalid. What Tx returns is for calls of jobq: it reads the
+// types that they use, and no others.
 func Tx(tx Conn) jobq.DBTX { return adapter{tx} }
 
 // check refuses what is nil, and a pool. A pool is told by a method that only *sql.DB has, and what embeds it.
@@ -139,7 +143,8 @@ func answer(err error) error {
 		return err
 	}
 	return translated{error: err, as: &pgconn.PgError{
-		Severity: other.Get('S'), Code: other.SQLState(), Message: other.Get('M'), Detail: other.Get('D'), Hint: other.Get('H'),
+		Severity: other.Get('S'), Code: other.SQLState(), Message: other.Get('M'), Detail: other.Get('D'),
+		Hint:  other.Get('H'),
 		Where: other.Get('W'), SchemaName: other.Get('s'), TableName: other.Get('t'), ColumnName: other.Get('c'),
 		DataTypeName: other.Get('d'), ConstraintName: other.Get('n'),
 	}}
