@@ -73,6 +73,14 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 	if config == nil {
 		config = &Config{}
 	}
+	if config.Codec != nil && db.IsNil(config.Codec) {
+		return nil, errors.New("jobq client: the Codec is a nil pointer")
+	}
+	for i, middleware := range config.Middleware {
+		if middleware == nil {
+			return nil, fmt.Errorf("jobq client: Middleware[%d] is nil", i)
+		}
+	}
 	schema, err := db.NewSchema(config.Schema)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -190,7 +191,11 @@ func wordsOutsideCode(page string) (words int) {
 			fenced = !fenced
 		case fenced || strings.HasPrefix(line, "    "):
 		default:
-			words += len(strings.Fields(line))
+			for word := range strings.FieldsSeq(line) {
+				if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) { // and not the | of a table
+					words++
+				}
+			}
 		}
 	}
 	return words

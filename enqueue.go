@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -172,14 +171,18 @@ func (c *Client) enqueueOneNow(ctx context.Context, args Args, options *EnqueueO
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
-// transaction commits, and never when it rolls back.
-func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *EnqueueOptions) (Enqueued, error) {
+// transaction commits, and never when it rolls back. For what can be a transaction, see DBTX.
+func (c *Client) EnqueueTx(ctx context.Context, tx DBTX, args Args, options *EnqueueOptions) (Enqueued, error) {
+	queries, err := c.in(tx, "enqueue")
+	if err != nil {
+		return Enqueued{}, err
+	}
 	if c.middleware != nil {
 		return c.oneWithin(ctx, args, options, func(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
-			return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
+			return c.enqueueOne(ctx, queries, args, options)
 		})
 	}
-	return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
+	return c.enqueueOne(ctx, queries, args, options)
 }
 
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
@@ -196,13 +199,17 @@ func (c *Client) enqueueManyNow(ctx context.Context, jobs []EnqueueParams) ([]En
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.
-func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, jobs []EnqueueParams) ([]Enqueued, error) {
+func (c *Client) EnqueueManyTx(ctx context.Context, tx DBTX, jobs []EnqueueParams) ([]Enqueued, error) {
+	queries, err := c.in(tx, "enqueue")
+	if err != nil {
+		return nil, err
+	}
 	if c.middleware != nil {
 		return c.manyWithin(ctx, jobs, func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
-			return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
+			return c.enqueueMany(ctx, queries, jobs)
 		})
 	}
-	return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
+	return c.enqueueMany(ctx, queries, jobs)
 }
 
 func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args, options *EnqueueOptions) (Enqueued, error) {
@@ -354,7 +361,7 @@ func setElement[T any](column *[]T, count, i int, value T, isSet bool) {
 // withDefaults is the job with the defaults of its kind.
 func withDefaults(job EnqueueParams) EnqueueParams {
 	args, ok := job.Args.(EnqueueDefaults)
-	if !ok {
+	if !ok || db.IsNil(args) {
 		return job
 	}
 	defaults := args.EnqueueDefaults()
@@ -382,7 +389,7 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 // enqueueParams is a job as one row, without its unique key. Zero values mean
 // the column's default.
 func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
-	if job.Args == nil {
+	if db.IsNil(job.Args) {
 		return db.JobEnqueueParams{}, errors.New("args are nil")
 	}
 	args, err := json.Marshal(job.Args)

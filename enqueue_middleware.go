@@ -3,6 +3,9 @@ package jobq
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // EnqueueMiddleware wraps every enqueue of a client, to log, trace, measure or refuse it.
@@ -12,7 +15,7 @@ import (
 // by their names. What the middleware returns is what the caller gets. It may be called from
 // several goroutines.
 //
-// The jobs have the defaults of their kinds. Before it calls next, the middleware may
+// The jobs have the defaults of their kinds, and Args that are not nil. Before it calls next, the middleware may
 // assign to their fields: the slice is not the caller's. What Tags and Metadata point to
 // is the caller's, and stays as it is. With EnqueueTx and EnqueueManyTx, next returns
 // before the transaction commits.
@@ -26,7 +29,8 @@ type (
 
 // manyWithin adds the jobs within the middleware.
 func (c *Client) manyWithin(ctx context.Context, jobs []EnqueueParams, add addMany) ([]Enqueued, error) {
-	if len(jobs) == 0 || len(jobs) > EnqueueManyMax {
+	isNil := func(job EnqueueParams) bool { return db.IsNil(job.Args) }
+	if len(jobs) == 0 || len(jobs) > EnqueueManyMax || slices.ContainsFunc(jobs, isNil) {
 		return add(ctx, jobs) // nothing is added
 	}
 	own := make([]EnqueueParams, len(jobs))

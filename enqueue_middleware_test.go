@@ -109,9 +109,12 @@ func TestEnqueueMiddlewareErrors(t *testing.T) {
 	_, err := client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{MaxAttempts: 40_000})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	require.Equal(t, err, seen)
+	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: jobtest.Greeting{}}, {Args: jobtest.Greeting{}, EnqueueOptions: jobq.EnqueueOptions{MaxAttempts: 40_000}}})
+	require.ErrorContains(t, err, "jobs[1]: max_attempts")
+	require.Equal(t, err, seen)
 	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: jobtest.Greeting{}}, {}})
 	require.ErrorContains(t, err, "jobs[1]: args are nil")
-	require.Equal(t, err, seen)
+	require.NotEqual(t, err, seen)
 
 	refuse = true
 	_, err = client.Enqueue(ctx, jobtest.Greeting{}, nil)

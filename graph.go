@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
@@ -63,14 +61,21 @@ func (c *Client) EnqueueGraph(ctx context.Context, graph *Graph) (map[string]Enq
 }
 
 // EnqueueGraphTx is EnqueueGraph in the caller's transaction.
-func (c *Client) EnqueueGraphTx(ctx context.Context, tx pgx.Tx, graph *Graph) (map[string]Enqueued, error) {
+func (c *Client) EnqueueGraphTx(ctx context.Context, tx DBTX, graph *Graph) (map[string]Enqueued, error) {
+	queries, err := c.in(tx, "enqueue graph")
+	if err != nil {
+		return nil, err
+	}
 	return c.addGraph(ctx, graph, func(ctx context.Context, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
-		return c.enqueueNodes(ctx, c.schema.Queries(tx), nodes, jobs)
+		return c.enqueueNodes(ctx, queries, nodes, jobs)
 	})
 }
 
 // addGraph adds the jobs of the graph, within the client's middleware.
 func (c *Client) addGraph(ctx context.Context, graph *Graph, add func(context.Context, []graphNode, []EnqueueParams) ([]Enqueued, error)) (map[string]Enqueued, error) {
+	if graph == nil {
+		return nil, invalidGraph(errors.New("the graph is nil"))
+	}
 	if len(graph.nodes) == 0 {
 		return nil, nil
 	}

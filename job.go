@@ -58,8 +58,10 @@ type Progress struct {
 // which has that value as it is stored. Without a Codec, all are as they are stored: see
 // EncryptedWith. A value that is too long or too deep to be read, which only the owner of the tables can put
 // there, is {"jobq:unreadable": "the reason"}, and comes with ErrUnreadable too.
-func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
-	row, err := c.queries.JobGet(ctx, id)
+func (c *Client) Get(ctx context.Context, id int64) (*Job, error) { return c.get(ctx, c.queries, id) }
+
+func (c *Client) get(ctx context.Context, queries *db.Queries, id int64) (*Job, error) {
+	row, err := queries.JobGet(ctx, id)
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, fmt.Sprintf("get job %d", id), dberror.NeedRole(db.RoleViewer, err))
 	}
@@ -96,14 +98,7 @@ func (j *Job) unshown() (problems error) {
 // if there is no such job.
 func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
 	state, err := dberror.Retry(ctx, func() (string, error) { return c.queries.JobCancel(ctx, id) })
-	operation := fmt.Sprintf("cancel job %d", id)
-	switch {
-	case err != nil:
-		return "", dberror.Wrap(c.schema, operation, dberror.NeedRole(db.RoleAdmin, err))
-	case state == "":
-		return "", fmt.Errorf("%s: %w", operation, ErrNotFound)
-	}
-	return State(state), nil
+	return c.stateAfter(fmt.Sprintf("cancel job %d", id), state, dberror.NeedRole(db.RoleAdmin, err))
 }
 
 func jobFromRow(row db.JobGetRow) *Job {

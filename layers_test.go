@@ -23,7 +23,7 @@ var layers = []string{
 	"internal/settings migrate internal/dberror internal/doctor internal/filter internal/inbox internal/listen internal/testall",
 	"internal/await internal/pgtest internal/steps",
 	".", // package jobq
-	"monitor operator keyring worker/internal/ahead worker/internal/digest worker/internal/leases worker/internal/line worker/internal/waking",
+	"monitor operator keyring jobqsql worker/internal/ahead worker/internal/digest worker/internal/leases worker/internal/line worker/internal/waking",
 	"janitor internal/catalogue internal/format internal/jobedit internal/jobtest tui/theme",
 	"worker internal/auditline internal/config tui/widget tui/data",
 	"worker/programs/internal/breaker worker/programs/internal/failure worker/programs/internal/template",
@@ -34,7 +34,7 @@ var layers = []string{
 	"tui/editing",
 	"tui",
 	"cmd/jobq/internal/bench cmd/jobq/internal/crashtest cmd/jobq/internal/demo",
-	"cmd/jobq examples/crashtest examples/gotransaction examples/order examples/quickstart examples/start",
+	"cmd/jobq examples/crashtest examples/gosql examples/gotransaction examples/order examples/quickstart examples/start",
 }
 
 // alone are imports that only some may have: imported, by whom, why. A name stands for all that is below it as well; one that
@@ -49,7 +49,7 @@ var alone = [][3]string{
 	{"worker", "worker metrics tracing jobqtest cmd/jobq examples", "what reads and what acts for people runs no jobs"},
 	{"internal/subproc", "worker/programs internal/config cmd/jobq", "package programs runs programs"},
 	{"internal/db", "=. internal monitor operator janitor migrate worker jobqtest cmd/jobq", "what is above has no SQL"},
-	{"github.com/jackc/pgx", "=. internal monitor operator janitor migrate worker jobqtest cmd/jobq examples", "what is above has no SQL"},
+	{"github.com/jackc/pgx", "=. internal monitor operator janitor migrate worker jobqsql jobqtest cmd/jobq examples", "what is above has no SQL"},
 	{"text/tabwriter", "", "it counts characters; the table of cmd/jobq counts cells of a terminal"},
 	{"charm.land", "tui", "what draws is in the terminal UI"},
 	{"tui/overlay", "=tui", "overlays are asked for with requests"},
@@ -63,6 +63,7 @@ var never = [][3]string{
 	{"worker/internal/line", "github.com/jackc/pgx worker/internal/clock", "it is told the time, and talks to nobody"},
 	{"worker/internal/leases", "github.com/jackc/pgx internal/db worker/internal/clock", "it is told the time, and talks to nobody"},
 	{"metrics", "internal operator", "it reads what users can read"},
+	{"jobqsql", "internal github.com/jackc/pgx/v5/stdlib github.com/lib/pq", "it gives the client a transaction, and callers choose their driver"},
 	{"tracing", "internal/db monitor operator go.opentelemetry.io/otel/sdk", "it sees what middleware sees"},
 	{"tui/command", "charm.land", "commands and their keys are words"},
 	{"tui/data", "charm.land", "what is known draws nothing"},

@@ -78,6 +78,9 @@ type Beginner interface {
 // Return the error then: the next run finds out.
 func StepTx[T any](ctx context.Context, on Beginner, name string, do func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	return step[T](ctx, name, func(run steps.Run) (result json.RawMessage, err error) {
+		if db.IsNil(on) {
+			return nil, fmt.Errorf("step %q: %w: what begins its transaction is nil", name, ErrInvalid)
+		}
 		stored := false
 		err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 			value, err := do(ctx, tx)
@@ -206,13 +209,18 @@ func (c *Client) Emit(ctx context.Context, name string, payload any) (first bool
 // EmitTx is Emit in the caller's transaction: the event happens when it commits. It must
 // be READ COMMITTED. Until it ends, others who emit the event wait for it, and so do
 // cancels of the jobs that it wakes: keep it short.
-func (c *Client) EmitTx(ctx context.Context, tx pgx.Tx, name string, payload any) (first bool, err error) {
+func (c *Client) EmitTx(ctx context.Context, tx DBTX, name string, payload any) (first bool, err error) {
+	operation := fmt.Sprintf("emit event %q", name)
+	queries, err := c.in(tx, operation)
+	if err != nil {
+		return false, err
+	}
 	encoded, err := encodeEvent(name, payload)
 	if err != nil {
 		return false, err
 	}
-	first, err = c.schema.Queries(tx).EventEmit(ctx, name, encoded)
-	return first, dberror.Wrap(c.schema, fmt.Sprintf("emit event %q", name), dberror.NeedRole(db.RoleProducer, err))
+	first, err = queries.EventEmit(ctx, name, encoded)
+	return first, dberror.Wrap(c.schema, operation, dberror.NeedRole(db.RoleProducer, err))
 }
 
 func encodeEvent(name string, payload any) (json.RawMessage, error) {

@@ -120,6 +120,9 @@ func (c *Client) EnqueueAndWait(ctx context.Context, args Args, options *Enqueue
 // failed or was cancelled.
 func WaitResult[R any](ctx context.Context, client *Client, id int64) (R, error) {
 	var result R
+	if client == nil {
+		return result, fmt.Errorf("wait for job %d: %w: the client is nil", id, ErrInvalid)
+	}
 	ended, err := client.Wait(ctx, id)
 	if err == nil {
 		err = ended.Decode(&result)

@@ -25,6 +25,7 @@ func TestExamples(t *testing.T) {
 		"start":         {"hello, Dora (job ", "hello, Emil (job ", "is failed: args have no name", "exit code 7"},
 		"sql":           {"9   completed  default  greet"},
 		"gotransaction": {"charged 20 orders, each once"},
+		"gosql":         {"sent 5 receipts, each once"},
 		"python":        {`"be": 2`, "attempt 2 goes on at word 3", "something broke", "exit code 65: args have no text"},
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
 		"ruby":          {`"be":2`, "exit code 65: args have no text", "exit code of jobq: 7"},

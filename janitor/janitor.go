@@ -173,6 +173,9 @@ type Janitor struct {
 // New returns a janitor for the client's database and schema. It does not talk
 // to the database yet. A nil config means the defaults.
 func New(client *jobq.Client, config *Config) (*Janitor, error) {
+	if client == nil {
+		return nil, errors.New("janitor: the client is nil")
+	}
 	if config == nil {
 		config = &Config{}
 	}

@@ -56,8 +56,11 @@ func Record(tb TB, client *jobq.Client) *Recorder {
 // RecordTx records what this transaction enqueues from now on, before it commits.
 // What others enqueue meanwhile does not count, so the database may be one that
 // other tests use, and the transaction may be rolled back afterwards.
-func RecordTx(tb TB, client *jobq.Client, tx pgx.Tx) *Recorder {
+func RecordTx(tb TB, client *jobq.Client, tx jobq.DBTX) *Recorder {
 	tb.Helper()
+	if err := db.RequireTx(tx); err != nil {
+		tb.Fatalf("jobqtest: record: %v", err)
+	}
 	return record(tb, client, tx, true)
 }
 

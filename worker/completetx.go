@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
@@ -33,13 +31,20 @@ var errNotEnded = errors.New("the handler reported success, and no transaction o
 // failed attempt. CompleteTx returns ErrLeaseLost when the run no longer has the
 // lease of the job: roll back then.
 //
+// The transaction is a pgx.Tx, or a connection on which the handler has sent BEGIN: see [jobq.DBTX]. ErrInvalid of
+// package jobq for nil, for a pool, and for a connection that is in no transaction: the completion would be stored at
+// once, without the caller's changes.
+//
 // The worker extends the lease while the transaction is open.
-func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+func (r *Run) CompleteTx(ctx context.Context, tx jobq.DBTX) error {
 	if r.test != nil {
 		r.test.completed.Store(true)
 		return nil
 	}
 	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
+	if err := db.RequireTx(tx); err != nil {
+		return fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
+	}
 	if r.worker.keeper.held.State(&r.hold).Lost {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}

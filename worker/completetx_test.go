@@ -151,3 +151,35 @@ func TestCompleteTxLost(t *testing.T) {
 	require.NoError(t, w.drain())
 	require.EqualValues(t, 1, w.Counts().Completed)
 }
+
+// A completion that would not be part of a transaction is refused, and changes nothing: of nil, of a pool, and of a
+// connection on which nobody has begun one. On a connection with a transaction it is taken.
+func TestCompleteTxNeedsTransaction(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	refusals := make(chan error, 4)
+	w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		conn, err := client.Pool().Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		for _, refused := range []jobq.DBTX{nil, client.Pool(), conn, conn.Conn()} {
+			refusals <- job.CompleteTx(ctx, refused)
+		}
+		if _, err := conn.Exec(ctx, "begin"); err != nil {
+			return err
+		}
+		if err := job.CompleteTx(ctx, conn); err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, "commit")
+		return err
+	})
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
+	awaitState(t, client, id, jobq.StateCompleted)
+	for range cap(refusals) {
+		require.ErrorIs(t, receive(t, refusals, "a refusal"), jobq.ErrInvalid)
+	}
+	require.NoError(t, w.drain())
+}

@@ -113,6 +113,11 @@ func (c *Config) complete() error {
 	if c.NoJanitor && c.Janitor != nil {
 		return errors.New("NoJanitor and Janitor exclude each other")
 	}
+	for i, middleware := range c.Middleware {
+		if middleware == nil {
+			return fmt.Errorf("middleware %d is nil", i)
+		}
+	}
 	switch c.Reconcile {
 	case "":
 		c.Reconcile = ReconcileHost

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/jobq-dev/jobq"
@@ -37,7 +38,13 @@ type handled struct {
 // Args that do not decode into T are a failed attempt like any other: a newer
 // worker may understand them.
 func Handle[T jobq.Args](w *Worker, handler Handler[T], options *HandleOptions) error {
-	var zero T
+	zero, err := zeroArgs[T]()
+	if err != nil {
+		return err
+	}
+	if handler == nil {
+		return fmt.Errorf("handler of kind %q: it is nil", zero.Kind())
+	}
 	return w.handle(zero.Kind(), options, func(ctx context.Context, r *Run) error {
 		job := &Job[T]{Run: r}
 		if err := json.Unmarshal(r.row.Args, &job.Args); err != nil {
@@ -47,14 +54,32 @@ func Handle[T jobq.Args](w *Worker, handler Handler[T], options *HandleOptions) 
 	})
 }
 
+// zeroArgs is what the kind is asked of: if T is a pointer, that to a zero value.
+func zeroArgs[T jobq.Args]() (zero T, err error) {
+	switch of := reflect.TypeFor[T](); of.Kind() {
+	case reflect.Pointer:
+		zero, _ = reflect.New(of.Elem()).Interface().(T)
+	case reflect.Interface:
+		err = fmt.Errorf("handler: the args have the type %s, which is no type of their own", of)
+	default:
+	}
+	return zero, err
+}
+
 // HandleRaw is Handle for a handler that takes the args of its kind as JSON.
 func HandleRaw(w *Worker, kind string, handler Handler[jobq.RawArgs], options *HandleOptions) error {
+	if handler == nil {
+		return fmt.Errorf("handler of kind %q: it is nil", kind)
+	}
 	return w.handle(kind, options, func(ctx context.Context, r *Run) error {
 		return handler(ctx, &Job[jobq.RawArgs]{Run: r, Args: jobq.RawArgs{Name: r.row.Kind, JSON: r.row.Args}})
 	})
 }
 
 func (w *Worker) handle(kind string, options *HandleOptions, handler rawHandler) error {
+	if w == nil {
+		return fmt.Errorf("handler of kind %q: the worker is nil", kind)
+	}
 	if kind == "" {
 		return errors.New("handler: the kind is empty; Kind must work on a zero value")
 	}

@@ -84,6 +84,9 @@ type handlers struct {
 // New returns a worker that works for the client's database and schema. It
 // does not talk to the database yet. A nil config means the defaults.
 func New(client *jobq.Client, config *Config) (*Worker, error) {
+	if client == nil {
+		return nil, errors.New("worker: the client is nil")
+	}
 	if config == nil {
 		config = &Config{}
 	}

@@ -309,6 +309,13 @@ var pages = map[string]page{
 		{line: "jobq wait 1 ", instead: "[ \"$(jobq wait 1 | jq .width)\" = 640 ]"},
 		{line: "jobq wait 2 ", instead: "[ \"$(jobq wait 2 | jq .words)\" = 3 ]"},
 	}},
+	"docs/go.md": {rules: []rule{
+		{line: "return pgx.BeginFunc(", file: "examples/gotransaction/main.go"},
+		{line: "tx, err := database.BeginTx(", file: "examples/gosql/main.go"},
+		{line: "if err := job.CompleteTx(", file: "examples/gosql/main.go"},
+		{line: "_, err = jobqsql.Enqueue(ctx, o.client", file: "examples/gosql/orders.go"},
+		{line: "state, err := client.CancelByUniqueKeyTx(", file: goBlocks},
+	}},
 	"docs/unique.md": {rules: []rule{{line: "added, err := client.Enqueue(", file: goBlocks}}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},

@@ -162,3 +162,32 @@ func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
 	)
 	return i, err
 }
+
+const JobOfUniqueKey = `-- name: JobOfUniqueKey :one
+select u.job_id
+  from jobq.unique_key u
+  where u.kind = $1::text and u.key = $2::text
+    and (not u.job_over or u.kept_until > (select clock_timestamp()))
+`
+
+// JobOfUniqueKey is the job that holds a unique key: one that is unfinished, or one that has ended and keeps the
+// key for a time. No row when no job holds it. Needs unique_key_pkey only.
+func (q *Queries) JobOfUniqueKey(ctx context.Context, kind string, key string) (int64, error) {
+	row := q.db.QueryRow(ctx, JobOfUniqueKey, kind, key)
+	var job_id int64
+	err := row.Scan(&job_id)
+	return job_id, err
+}
+
+const JobRequeue = `-- name: JobRequeue :one
+select coalesce(jobq.requeue($1::bigint)::text, '')::text as state
+`
+
+// JobRequeue makes a job that has ended, or that waits for its time, available now, and answers with the state
+// afterwards, empty when there is no such job. It locks the job's unique key, and then the job.
+func (q *Queries) JobRequeue(ctx context.Context, id int64) (string, error) {
+	row := q.db.QueryRow(ctx, JobRequeue, id)
+	var state string
+	err := row.Scan(&state)
+	return state, err
+}

@@ -24,3 +24,16 @@ select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished
 -- JobCancel answers with the state afterwards, empty when there is no such job.
 -- name: JobCancel :one
 select coalesce(jobq.cancel(sqlc.arg(id)::bigint)::text, '')::text as state;
+
+-- JobRequeue makes a job that has ended, or that waits for its time, available now, and answers with the state
+-- afterwards, empty when there is no such job. It locks the job's unique key, and then the job.
+-- name: JobRequeue :one
+select coalesce(jobq.requeue(sqlc.arg(id)::bigint)::text, '')::text as state;
+
+-- JobOfUniqueKey is the job that holds a unique key: one that is unfinished, or one that has ended and keeps the
+-- key for a time. No row when no job holds it. Needs unique_key_pkey only.
+-- name: JobOfUniqueKey :one
+select u.job_id
+  from jobq.unique_key u
+  where u.kind = sqlc.arg(kind)::text and u.key = sqlc.arg(key)::text
+    and (not u.job_over or u.kept_until > (select clock_timestamp()));

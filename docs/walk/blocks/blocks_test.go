@@ -4,6 +4,7 @@ package blocks_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -224,4 +225,13 @@ var _ = func() (jobq.Ended, error) {
 var _ = func() (jobq.Enqueued, error) {
 	added, err := client.Enqueue(ctx, Sync{ID: 7}, &jobq.EnqueueOptions{UniqueBy: []string{"id"}, UniqueWindow: time.Hour})
 	return added, err
+}
+
+// docs/go.md
+var _ = func(tx pgx.Tx) (jobq.State, error) {
+	state, err := client.CancelByUniqueKeyTx(ctx, tx, "remind", "invoice 7")
+	if errors.Is(err, jobq.ErrNotFound) { // it has run already, or was never added
+		err = nil
+	}
+	return state, err
 }

@@ -1,0 +1,86 @@
+package jobq_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/keyring"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// withKindDefaults are args whose methods panic for a nil pointer.
+type withKindDefaults struct{ Queue string }
+
+func (w withKindDefaults) Kind() string { return "k" + w.Queue }
+
+func (w withKindDefaults) EnqueueDefaults() jobq.EnqueueOptions {
+	return jobq.EnqueueOptions{Queue: w.Queue}
+}
+
+// What is nil is refused with an error, also by a client with middleware that looks at the args; nil options
+// are the defaults.
+func TestNilArguments(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	plain := jobtest.Client(t)
+	looks := func(ctx context.Context, jobs []jobq.EnqueueParams, next func(context.Context) ([]jobq.Enqueued, error)) ([]jobq.Enqueued, error) {
+		for _, job := range jobs {
+			_ = job.Args.Kind()
+		}
+		return next(ctx)
+	}
+	wrapped, err := jobq.NewClient(plain.Pool(), &jobq.Config{Middleware: []jobq.EnqueueMiddleware{looks}})
+	require.NoError(t, err)
+	for name, client := range map[string]*jobq.Client{"plain": plain, "with middleware": wrapped} {
+		for _, args := range []jobq.Args{nil, (*withKindDefaults)(nil)} {
+			var graph jobq.Graph
+			graph.Add("first", args, nil)
+			for call, err := range map[string]error{
+				"Enqueue": jobtest.ErrorOf(client.Enqueue(ctx, args, nil)),
+				"EnqueueMany": jobtest.ErrorOf(client.EnqueueMany(ctx, []jobq.EnqueueParams{
+					{Args: jobtest.Greeting{}}, {Args: args},
+				})),
+				"EnqueueGraph":   jobtest.ErrorOf(client.EnqueueGraph(ctx, &graph)),
+				"EnqueueAndWait": jobtest.ErrorOf(client.EnqueueAndWait(ctx, args, nil)),
+			} {
+				require.ErrorIs(t, err, jobq.ErrInvalid, "%s %s", name, call)
+				require.ErrorContains(t, err, "args are nil", "%s %s", name, call)
+			}
+		}
+		require.ErrorIs(t, jobtest.ErrorOf(client.EnqueueGraph(ctx, nil)), jobq.ErrInvalid)
+	}
+	require.ErrorIs(t, jobtest.ErrorOf(jobq.WaitResult[int](ctx, nil, 1)), jobq.ErrInvalid)
+	jobtest.RequireNothingStored(t, plain)
+	_, err = plain.Enqueue(ctx, jobtest.Greeting{}, nil)
+	require.NoError(t, err)
+}
+
+// So are nil clients, handlers, middleware and codecs, where a worker, a janitor or a client is made.
+func TestNilParts(t *testing.T) {
+	t.Parallel()
+	client := jobtest.Client(t)
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"q": {Slots: 1}}})
+	require.NoError(t, err)
+	for want, err := range map[string]error{
+		"jobq client: the pool is nil":              jobtest.ErrorOf(jobq.NewClient(nil, nil)),
+		"jobq client: Middleware[0] is nil":         jobtest.ErrorOf(jobq.NewClient(client.Pool(), &jobq.Config{Middleware: []jobq.EnqueueMiddleware{nil}})),
+		"jobq client: the Codec is a nil pointer":   jobtest.ErrorOf(jobq.NewClient(client.Pool(), &jobq.Config{Codec: (*keyring.Keyring)(nil)})),
+		"worker: the client is nil":                 jobtest.ErrorOf(worker.New(nil, nil)),
+		"janitor: the client is nil":                jobtest.ErrorOf(janitor.New(nil, nil)),
+		`handler of kind "greeting": it is nil`:     worker.Handle[jobtest.Greeting](w, nil, nil),
+		`handler of kind "k": it is nil`:            worker.HandleRaw(w, "k", nil, nil),
+		`handler of kind "raw": the worker is nil`:  worker.HandleRaw(nil, "raw", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil),
+		"handler: the args have the type jobq.Args": worker.Handle(w, func(context.Context, *worker.Job[jobq.Args]) error { return nil }, nil),
+		"worker: middleware 0 is nil": jobtest.ErrorOf(worker.New(client, &worker.Config{
+			Queues: map[string]worker.QueueConfig{"q": {Slots: 1}}, Middleware: []worker.Middleware{nil},
+		})),
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[*withKindDefaults]) error { return nil }, nil))
+}
