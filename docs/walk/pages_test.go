@@ -235,7 +235,7 @@ var pages = map[string]page{
 	"docs/limits.md": {rules: []rule{{line: "jobq undo 17", first: action17}}},
 	"docs/metrics.md": {rules: []rule{
 		{line: "jobq worker --run hello=cat --metrics-addr 9400", instead: "jobq worker --run hello=cat --metrics-addr 127.0.0.1:0", until: "worker started"},
-		{line: "jobq metrics --addr 9401", instead: "jobq metrics --addr 127.0.0.1:0", until: "serving metrics"},
+		{line: "jobq metrics --metrics-addr 9401", instead: "jobq metrics --metrics-addr 127.0.0.1:0", until: "serving metrics"},
 		{line: "curl", excused: "the walk's ports are others; TestMetricsCommands asks the same of a worker and of jobq metrics"},
 		{line: "registry := prometheus.NewRegistry()", file: "metrics/otel_test.go"},
 	}},
