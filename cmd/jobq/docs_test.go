@@ -78,7 +78,7 @@ func TestCLIDocs(t *testing.T) {
 		{"A job of it for which something is wrong", crashtest.Job{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
-		fmt.Fprintf(&page, "\n### %s\n\n```\n", form.title)
+		fmt.Fprintf(&page, "\n### %s\n\n```text\n", form.title)
 		fields(&page, reflect.TypeOf(form.value))
 		page.WriteString("```\n")
 	}

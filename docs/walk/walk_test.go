@@ -138,7 +138,7 @@ func lines(text string) string {
 // generated says whether a block of docs/cli.md is a command's usage or its flags,
 // which TestCLIDocs writes from the command itself.
 func generated(b block) bool {
-	return b.language == "" &&
+	return b.language == "text" || b.language == "" &&
 		(strings.HasPrefix(b.text, "-") || strings.HasSuffix(b.text, " [flags]\n") ||
 			regexp.MustCompile(`^`+regexp.QuoteMeta(b.heading)+`( [(\[A-Z].*)?\n$`).MatchString(b.text))
 }
