@@ -4,5 +4,5 @@ set -eu
 cd "$(dirname "$0")"
 
 python=python3
-"$python" -c 'import psycopg, pytest' 2>/dev/null || python=/usr/bin/python3
+"$python" -c 'import psycopg; from pytest import fixture' 2>/dev/null || python=/usr/bin/python3
 PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest -q -p no:cacheprovider

@@ -31,6 +31,7 @@ func needs() []need {
 		{name: "xz", purpose: "the example with archives", checks: []string{"xz --version"}, packages: []string{"xz-utils"}, programs: []string{"usr/bin/xz"}},
 		{name: "shell", purpose: "programs with psql", checks: []string{"psql --version", "pg_dump --version"}, packages: []string{"postgresql-client"}, depends: "postgresql-client-", programs: []string{"usr/lib/postgresql/*/bin/*"}},
 		{name: "python", purpose: "programs in Python", checks: []string{"python3 -c 'import psycopg' || /usr/bin/python3 -c 'import psycopg'"}, packages: []string{"python3-psycopg"}},
+		{name: "pytest", purpose: "the example with pytest", checks: []string{"python3 -c 'import psycopg; from pytest import fixture' || /usr/bin/python3 -c 'import psycopg; from pytest import fixture'"}, packages: []string{"python3-pytest", "python3-psycopg"}},
 		{name: "node", purpose: "programs in Node", checks: []string{`cd examples/complete && node -e 'require("pg")'`}, npm: "examples/complete"},
 		{name: "ruby", purpose: "programs in Ruby", checks: []string{`ruby -e 'require "pg"'`}, packages: []string{"ruby", "ruby-pg"}},
 		// A JRE cannot run Charge.java.
