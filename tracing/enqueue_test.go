@@ -124,7 +124,7 @@ func TestEnqueueSpans(t *testing.T) {
 		"messaging.system": "jobq", "messaging.operation.name": "send", "messaging.operation.type": "send", "messaging.batch.message_count": int64(3),
 	}, attributesOf(several[0]))
 
-	_, err = d.client.EnqueueMany(ctx, []jobq.EnqueueParams{{}, {}})
+	_, err = d.client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: jobq.RawArgs{Name: "\xff"}}, {Args: jobq.RawArgs{Name: "\xff"}}})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	_, err = d.client.Enqueue(ctx, jobq.RawArgs{Name: strings.Repeat("\xff", 4711)}, nil)
 	require.ErrorIs(t, err, jobq.ErrInvalid)

@@ -38,10 +38,10 @@ func TestComments(t *testing.T) {
 	require.Empty(t, texts(`select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 		where c.relnamespace = 'jobq'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname = any($1) and col_description(c.oid, a.attnum) is null`, named), "columns without one")
 	require.Empty(t, texts(`select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'jobq'::regnamespace and p.proname = any($1) and obj_description(p.oid) is null`, named), "functions without one")
-	require.Equal(t, []string{"past_lease_", "run_"}, texts(`select n.name from unnest($1::text[]) as n(name)
+	require.Equal(t, []string{"actor", "past_lease_", "run_"}, texts(`select n.name from unnest($1::text[]) as n(name)
 		where not exists (select from pg_class c where c.relnamespace = 'jobq'::regnamespace and c.relname = n.name)
 			and not exists (select from pg_proc p where p.pronamespace = 'jobq'::regnamespace and p.proname = n.name)
-			and not exists (select from pg_type t where t.typnamespace = 'jobq'::regnamespace and t.typname = n.name) order by n.name`, named), "names that the page has and the schema has not, but for those of days")
+			and not exists (select from pg_type t where t.typnamespace = 'jobq'::regnamespace and t.typname = n.name) order by n.name`, named), "names that the page has and the schema has not, but for a setting, and those of days")
 }
 
 // docs/sql.md names the functions that run with their owner's rights, and no others, so that who reviews
