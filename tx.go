@@ -55,7 +55,7 @@ func (c *Client) CancelTx(ctx context.Context, tx DBTX, id int64) (State, error)
 		return "", err
 	}
 	state, err := queries.JobCancel(ctx, id)
-	return c.stateAfter(operation, state, err)
+	return c.stateAfter(operation, state, dberror.NeedRole(db.RoleAdmin, err))
 }
 
 // RequeueTx makes a job that has ended, or that is waiting or scheduled, available now, in the caller's transaction.
@@ -74,7 +74,7 @@ func (c *Client) RequeueTx(ctx context.Context, tx DBTX, id int64) (State, error
 		return "", err
 	}
 	state, err := queries.JobRequeue(ctx, id)
-	return c.stateAfter(operation, state, err)
+	return c.stateAfter(operation, state, dberror.NeedRole(db.RoleAdmin, err))
 }
 
 // stateAfter is the state of a job after a statement that answers with none if there is no such job.

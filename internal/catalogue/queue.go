@@ -154,7 +154,7 @@ func IsStored(change operator.QueueChange, stored *monitor.QueueSettings) bool {
 	return !slices.ContainsFunc(QueueSettings(), func(s QueueSetting) bool { return !s.same(&change, stored) })
 }
 
-// Set are the settings of a queue that are not as by default, such as "limit=3 rate=100/1s".
+// Set are the settings of a queue that are not as by default, such as "limit=3 rate=100/s".
 func Set(stored *monitor.QueueSettings) string {
 	var set []string
 	for _, s := range QueueSettings() {
