@@ -82,8 +82,8 @@ was not reached, it does the rest; if it was, it does as many jobs again.`,
 func newUndoCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "undo AUDIT-ID",
-		Short: "Undo an action on the jobs that it still fits",
-		Long: `Undo an action on the jobs that it still fits. It works in steps of
+		Short: "Undo an action, on the jobs that have not changed since",
+		Long: `Undo an action, on the jobs that have not changed since. It works in steps of
 1000 jobs; if it was stopped, give the command again and it goes on. A pause or resume is
 taken back if its queue, or kind, was neither paused nor resumed since, and a change of settings
 if there was no later one. So is what was done to a schedule, but for running it.`,

@@ -8,7 +8,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
-// changed is what came of a change of a queue, a kind or a schedule, with --json. One of the names is of what was changed.
+// changed is what came of a change of a queue, a kind or a schedule, with --json. One of Queue, Kind and Schedule is its name.
 type changed struct {
 	Queue    string `json:"queue,omitempty"`
 	Kind     string `json:"kind,omitempty"`

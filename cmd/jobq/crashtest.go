@@ -25,7 +25,7 @@ func newCrashTestCommand(a *app) *cobra.Command {
 	var workerConfig string
 	config := crashtest.Config{}
 	command := &cobra.Command{
-		Use:   "crash-test --kind KIND --effect-query SQL {-- WORKER|--config FILE}",
+		Use:   "crash-test --kind KIND --effect-query SQL [-- WORKER ARGS...]",
 		Short: "Kill your worker at the worst moments, and count its effects",
 		Long: `Run your own worker on your own database, kill it again and again with SIGKILL, and
 compare how often each job has had its effect. Jobs that had it twice or never are
@@ -43,8 +43,9 @@ has had none.
 
 Use a database for the test alone. One with unfinished jobs or another worker is refused
 unless --beside-others is given. The jobs stay in it.`,
-		Example: `  jobq crash-test --kind charge --args '{"order_id": {{n}}}' \
-    --effect-query "$(cat effects.sql)" -- ./myworker
+		Example: `  jobq crash-test --kind charge --args '{"order_id": {{n}}}' --effect-query \
+    'select job_id, count(*) from charge where job_id = any($1) group by 1' \
+    -- ./myworker
   jobq crash-test --kind charge --config jobq.yaml --random 20 --jobs 200 \
     --effect-query 'select job_id, count(*) from charge group by 1' --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,14 +14,8 @@ import (
 	"github.com/jobq-dev/jobq/monitor"
 )
 
-// filterHelp is the grammar in short, for every command that has a filter.
-const filterHelp = `A filter is made of terms that must all hold:
-
-  state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411
-
-Commas separate alternatives (queue:email,sms), * stands for any text, - in
-front of a term means "not", and quotes keep blanks. A bare number is a job id,
-another bare word is looked for in kind, queue and last error. Ages are 90s, 2h, 30d, 1w.`
+// filterHelp ends the help of every command that has a filter.
+const filterHelp = `A filter is made of terms, such as state:failed queue:email age:<2h. "jobq help filter" has all of it.`
 
 // listFlags are the flags of `jobq list`.
 type listFlags struct {

@@ -73,7 +73,7 @@ With --key it sets nothing of the queue, but the weight of one of its partition 
 func queueSettingsHelp() string {
 	var help strings.Builder
 	for _, s := range catalogue.QueueSettings() {
-		fmt.Fprintf(&help, "  %-17s %s\n", s.Name, strings.ReplaceAll(wrap(s.Help+": "+s.Takes, helpWidth-20), "\n", "\n"+strings.Repeat(" ", 20)))
+		fmt.Fprintf(&help, "  %-17s %s\n", s.Name, strings.ReplaceAll(wrap(s.Takes+": "+s.Help, helpWidth-20), "\n", "\n"+strings.Repeat(" ", 20)))
 	}
 	return help.String()
 }

@@ -21,17 +21,17 @@ type QueueSetting struct {
 	// Takes says which values it has, and Help what it does.
 	Takes, Help string
 
-	set   func(change *operator.QueueChange, text string) error
-	same  func(change *operator.QueueChange, stored *monitor.QueueSettings) bool
-	text  func(stored *monitor.QueueSettings) string
-	usual func(stored *monitor.QueueSettings) bool
+	set       func(change *operator.QueueChange, text string) error
+	same      func(change *operator.QueueChange, stored *monitor.QueueSettings) bool
+	text      func(stored *monitor.QueueSettings) string
+	isDefault func(stored *monitor.QueueSettings) bool
 }
 
 // Text is the value that is stored, as it is written.
 func (s *QueueSetting) Text(stored *monitor.QueueSettings) string { return s.text(stored) }
 
 // IsDefault says whether the value that is stored is what a queue has that nobody has set.
-func (s *QueueSetting) IsDefault(stored *monitor.QueueSettings) bool { return s.usual(stored) }
+func (s *QueueSetting) IsDefault(stored *monitor.QueueSettings) bool { return s.isDefault(stored) }
 
 // QueueSettings are all of them, in the order in which people are shown them.
 func QueueSettings() []QueueSetting {
@@ -77,7 +77,7 @@ func recovery() []QueueSetting {
 			func(c *operator.QueueChange) **time.Duration { return &c.StaleGrace }, func(s *monitor.QueueSettings) time.Duration { return s.StaleGrace }, constant(time.Duration(0))),
 		setting("redelivery", "where in the line a job goes whose lease was taken away", oneOf(jobq.RedeliverTail, jobq.RedeliverHead),
 			func(c *operator.QueueChange) **jobq.Redelivery { return &c.Redelivery }, func(s *monitor.QueueSettings) jobq.Redelivery { return s.Redelivery }, constant(jobq.RedeliverTail)),
-		setting("redelivery_delay", "how long it waits first; needs the tail", durations().orNone(),
+		setting("redelivery_delay", "how long such a job waits before it goes to the tail", durations().orNone(),
 			func(c *operator.QueueChange) **time.Duration { return &c.RedeliveryDelay }, func(s *monitor.QueueSettings) time.Duration { return s.RedeliveryDelay }, constant(time.Duration(0))),
 		setting("reset_on_reap", "begin the next run without the lost one's checkpoint", truths(),
 			func(c *operator.QueueChange) **bool { return &c.ResetOnReap }, func(s *monitor.QueueSettings) bool { return s.ResetOnReap }, constant(false)),
@@ -89,7 +89,7 @@ func kept() []QueueSetting {
 	return []QueueSetting{
 		setting("retention", "how long finished jobs are kept, 1d to 10 years; none is as long as in all queues", durations().orNone(),
 			func(c *operator.QueueChange) **time.Duration { return &c.Retention }, func(s *monitor.QueueSettings) time.Duration { return s.Retention }, constant(time.Duration(0))),
-		setting("failed_retention", "and those of them that failed or were cancelled; none is as long as the others, or as in all queues", durations().orNone(),
+		setting("failed_retention", "how long those of them are kept that failed or were cancelled; none is as long as the others, or as in all queues", durations().orNone(),
 			func(c *operator.QueueChange) **time.Duration { return &c.FailedRetention }, func(s *monitor.QueueSettings) time.Duration { return s.FailedRetention }, constant(time.Duration(0))),
 	}
 }
@@ -158,7 +158,7 @@ func IsStored(change operator.QueueChange, stored *monitor.QueueSettings) bool {
 func Set(stored *monitor.QueueSettings) string {
 	var set []string
 	for _, s := range QueueSettings() {
-		if !s.usual(stored) {
+		if !s.isDefault(stored) {
 			set = append(set, s.Name+"="+s.text(stored))
 		}
 	}
@@ -170,7 +170,7 @@ func constant[T any](value T) func(*monitor.QueueSettings) T {
 }
 
 // setting is one whose value is one member of a change.
-func setting[T comparable](name, help string, takes values[T], member func(*operator.QueueChange) **T, stored, usual func(*monitor.QueueSettings) T) QueueSetting {
+func setting[T comparable](name, help string, takes values[T], member func(*operator.QueueChange) **T, stored, byDefault func(*monitor.QueueSettings) T) QueueSetting {
 	return QueueSetting{
 		Name: name, Takes: takes.says, Help: help,
 		set: func(c *operator.QueueChange, text string) error {
@@ -182,8 +182,8 @@ func setting[T comparable](name, help string, takes values[T], member func(*oper
 			value := *member(c)
 			return value == nil || *value == stored(s)
 		},
-		text:  func(s *monitor.QueueSettings) string { return takes.format(stored(s)) },
-		usual: func(s *monitor.QueueSettings) bool { return stored(s) == usual(s) },
+		text:      func(s *monitor.QueueSettings) string { return takes.format(stored(s)) },
+		isDefault: func(s *monitor.QueueSettings) bool { return stored(s) == byDefault(s) },
 	}
 }
 
@@ -217,14 +217,14 @@ func rate(name, help string, member func(*operator.QueueChange) **jobq.Rate, sto
 			}
 			return takes.format(*stored(s))
 		},
-		usual: func(s *monitor.QueueSettings) bool { return stored(s) == nil },
+		isDefault: func(s *monitor.QueueSettings) bool { return stored(s) == nil },
 	}
 }
 
 // burst is a part of the rate of that name.
 func burst(name, help, rateName string, member func(*operator.QueueChange) **jobq.Rate, stored func(*monitor.QueueSettings) *jobq.Rate) QueueSetting {
 	return QueueSetting{
-		Name: name, Takes: "a number of at least 1; with " + rateName, Help: help,
+		Name: name, Takes: "a number of at least 1, beside a " + rateName, Help: help,
 		set: func(c *operator.QueueChange, text string) error {
 			rate := *member(c)
 			if rate == nil || rate.Jobs == 0 {
@@ -241,7 +241,7 @@ func burst(name, help, rateName string, member func(*operator.QueueChange) **job
 			}
 			return fmt.Sprint(stored(s).Burst)
 		},
-		usual: func(s *monitor.QueueSettings) bool {
+		isDefault: func(s *monitor.QueueSettings) bool {
 			return stored(s) == nil || stored(s).Burst == defaultBurst(*stored(s))
 		},
 	}

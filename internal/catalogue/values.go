@@ -33,7 +33,7 @@ func (v values[T]) parse(text string) (T, error) {
 	return value, nil
 }
 
-// orNone has none for the zero value.
+// orNone also takes the word none, which is the zero value.
 func (v values[T]) orNone() values[T] {
 	var zero T
 	return values[T]{

@@ -47,7 +47,7 @@ func (q *Queue) UnmarshalYAML(node *yaml.Node) error {
 	settings := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := members[name]
-		if slices.Contains(ofWorker, name) {
+		if slices.Contains(workerMembers, name) {
 			if err := q.member(name, &value); err != nil {
 				return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
 			}
@@ -62,15 +62,15 @@ func (q *Queue) UnmarshalYAML(node *yaml.Node) error {
 	q.Change, err = catalogue.QueueChange(settings)
 	if wrong := (*catalogue.SettingError)(nil); errors.As(err, &wrong) {
 		if _, known := catalogue.QueueSettingNamed(wrong.Name); !known {
-			err = &catalogue.SettingError{Name: wrong.Name, Err: fmt.Errorf("not known: a queue has %s, %s", strings.Join(ofWorker, ", "), strings.Join(catalogue.QueueSettingNames(), ", "))}
+			err = &catalogue.SettingError{Name: wrong.Name, Err: fmt.Errorf("not known: a queue has %s, %s", strings.Join(workerMembers, ", "), strings.Join(catalogue.QueueSettingNames(), ", "))}
 		}
 		return fmt.Errorf("line %d: %w", members[wrong.Name].Line, err)
 	}
 	return err
 }
 
-// ofWorker are the members of a queue that are no settings of it.
-var ofWorker = []string{"slots", "claim_ahead", "key_weights"}
+// workerMembers are the members of a queue that are about this worker, or about single keys.
+var workerMembers = []string{"slots", "claim_ahead", "key_weights"}
 
 // member reads one of these.
 func (q *Queue) member(name string, value *yaml.Node) (err error) {
