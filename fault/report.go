@@ -49,7 +49,8 @@ func (t *trial) why() string {
 // mutant was not caught.
 func (s *suite) report() error {
 	var text strings.Builder
-	broken, caught, mutants := 0, 0, 0
+	mutants := 0
+	var broken, uncaught []string
 	var lost, forgotten, stale, early, double, transitions, acknowledged, reaps int
 	fmt.Fprintf(&text, "| Scenario | Runs | Figure of the last run | Violations | Verdict |\n|---|---|---|---|---|\n")
 	for i := 0; i < len(s.trials); {
@@ -70,13 +71,13 @@ func (s *suite) report() error {
 			switch {
 			case t.mutant != "":
 				mutants++
-				verdict = "**not caught**"
-				if t.caught() {
-					caught++
-					verdict, figure = "caught", t.why()
+				verdict, figure = "caught", t.why()
+				if !t.caught() {
+					uncaught = append(uncaught, t.mutant+" in "+t.id)
+					verdict, figure = "**not caught**", t.figure+" "+t.why()
 				}
 			case t.broke():
-				broken++
+				broken = append(broken, fmt.Sprintf("%s (seed %d)", t.id, t.seed))
 				verdict, figure = "**broken**", fmt.Sprintf("seed %d: %s", t.seed, t.why())
 			case verdict == "holds":
 				figure, samples = t.figure, append(samples, t.samples...)
@@ -93,7 +94,7 @@ func (s *suite) report() error {
 		fmt.Fprintf(&text, "| %s | %d | %s | %d | %s |\n", name, runs, strings.NewReplacer("|", "/", "\n", " ").Replace(figure), violations, verdict)
 	}
 	summary := fmt.Sprintf("%d acknowledged jobs, %d transitions, %d reaps: %d lost (and %d that an asynchronous standby had not got), %d stale writes accepted, %d early reaps, %d double bumps. Mutants caught: %d/%d.",
-		acknowledged, transitions, reaps, lost, forgotten, stale, early, double, caught, mutants)
+		acknowledged, transitions, reaps, lost, forgotten, stale, early, double, mutants-len(uncaught), mutants)
 	fmt.Printf("\n%s\n%s\n%d runs in %s\n", text.String(), summary, len(s.trials), time.Since(s.started).Round(time.Second))
 	for _, skipped := range s.skipped {
 		fmt.Println("not run:", skipped)
@@ -107,10 +108,10 @@ func (s *suite) report() error {
 		return err
 	}
 	switch {
-	case broken > 0:
-		return fmt.Errorf("%d of %d runs broke a promise", broken, len(s.trials))
-	case caught < mutants:
-		return fmt.Errorf("%d of %d mutants were not caught", mutants-caught, mutants)
+	case len(broken) > 0:
+		return fmt.Errorf("%d of %d runs broke a promise: %s", len(broken), len(s.trials), strings.Join(broken, ", "))
+	case len(uncaught) > 0:
+		return fmt.Errorf("%d of %d mutants were not caught: %s", len(uncaught), mutants, strings.Join(uncaught, ", "))
 	case len(s.trials) == 0:
 		return errors.New("no such scenario")
 	}
