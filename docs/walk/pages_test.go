@@ -83,6 +83,7 @@ var pages = map[string]page{
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
+			printf 'dt,steps,commit\n0.10,100,12e5\n0.05,200,7f3\n' > sweep.csv
 			printf '{"name": "fetch", "kind": "fetch"}\n{"kind": "load", "after": ["fetch"]}\n' > import.ndjson
 			` + makeResizer + `
 			touch a.png b.png
