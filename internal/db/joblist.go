@@ -41,6 +41,7 @@ type JobPage struct {
 	After     *JobKey // nil to begin
 	IDMax     int64   // 0 for no limit
 	Size      int
+	Values    bool // with args, checkpoint and result, which can be large
 	// EndedWithin and EndedBefore are how long ago a job that is over has ended
 	// at most, and at least, as far as that follows from the condition; 0 for no
 	// limit. They leave days out.
@@ -49,8 +50,8 @@ type JobPage struct {
 	unsorted                 bool      // any jobs will do
 }
 
-// JobList is a page of jobs, without args, checkpoint and result, which can be
-// large. The SQL is put together here because a parameter would hide from the
+// JobList is a page of jobs, without args, checkpoint and result unless it says so.
+// The SQL is put together here because a parameter would hide from the
 // planner which tables and indexes it can do without: it names the tables of
 // the states wanted only, and each gives no more rows than the page has.
 // Needs pending_pkey and run_id_idx, or pending_due_idx, or run_unsuccessful_idx.
@@ -178,7 +179,7 @@ func (q *pageQuery) part(stage Stage) string {
 	if stage.lease != "" && !asked {
 		from, sorted = "(select j.* from "+from+"\n    "+sorted+") j"+stage.lease, ""
 	}
-	return fmt.Sprintf("\n  (select %s\n    from %s%s\n    %s)", stage.columns(), from, stage.beside, sorted)
+	return fmt.Sprintf("\n  (select %s\n    from %s%s\n    %s)", stage.columns(q.page.Values), from, stage.beside, sorted)
 }
 
 // conditions are those of one stage.
