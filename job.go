@@ -20,7 +20,7 @@ type Job struct {
 	Queue        string          `json:"queue"`
 	Kind         string          `json:"kind"`
 	Priority     int16           `json:"priority"`
-	Args         json.RawMessage `json:"args,omitempty"` // nil in a list
+	Args         json.RawMessage `json:"args,omitempty"` // nil in a list, unless Filter.Values
 	Attempts     int             `json:"attempts"`       // runs that ended badly
 	MaxAttempts  int             `json:"max_attempts"`
 	Crashes      int             `json:"crashes"` // how many of the last ones, one after the other, were lost with their workers
@@ -33,8 +33,8 @@ type Job struct {
 	PartitionKey string          `json:"partition_key,omitempty"`
 	Tags         []string        `json:"tags,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Checkpoint   json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
-	Result       json.RawMessage `json:"result,omitempty"`     // nil in a list
+	Checkpoint   json.RawMessage `json:"checkpoint,omitempty"` // nil in a list, unless Filter.Values
+	Result       json.RawMessage `json:"result,omitempty"`     // nil in a list, unless Filter.Values
 	LastError    string          `json:"last_error,omitempty"`
 	ClearReason  string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
 

@@ -37,6 +37,9 @@ type Filter struct {
 	After string
 	// Limit is the size of the page: 1 to 1000. Default 50.
 	Limit int
+	// Values lists jobs with their args, checkpoint and result, as they are stored: Job.Decode decrypts them. Each can
+	// have 1 MiB: choose small pages. Default false.
+	Values bool
 }
 
 // Sort is an order of jobs. There are only those that an index has, so that a page
@@ -51,8 +54,8 @@ const (
 	StartedFirst  Sort = "started"  // first started first, what has not begun last; running jobs only
 )
 
-// Page is a part of a list. Jobs come without args, checkpoint and result,
-// which can be large.
+// Page is a part of a list. Jobs come without args, checkpoint and result, which can
+// be large, unless the filter says Values.
 type Page struct {
 	Jobs []*Job `json:"jobs"`
 	// Next is the Before of the next page of a list by id; 0 when this is the
@@ -137,7 +140,7 @@ func (f Filter) page() (db.JobPage, error) {
 		return db.JobPage{}, err
 	}
 	page := query.Page(time.Time{})
-	page.Sort, page.Ascending = db.JobSort(f.Sort), f.Reverse
+	page.Sort, page.Ascending, page.Values = db.JobSort(f.Sort), f.Reverse, f.Values
 	among := func(states ...State) bool {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
 	}
@@ -217,7 +220,7 @@ const CountMax = 10_000
 // Count counts the jobs that the filter matches, up to limit: a count that
 // has reached it means "at least as many".
 func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, error) {
-	filter.Sort, filter.After, filter.Before = NewestFirst, "", 0
+	filter.Sort, filter.After, filter.Before, filter.Values = NewestFirst, "", 0, false
 	page, err := filter.page()
 	if err != nil {
 		return 0, fmt.Errorf("count jobs: %w", err)

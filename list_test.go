@@ -2,6 +2,7 @@ package jobq_test
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 
@@ -66,6 +67,38 @@ func TestListAllStates(t *testing.T) {
 	_, err := w.Client.List(ctx, jobq.Filter{States: []jobq.State{"asleep"}})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	require.ErrorContains(t, err, "asleep")
+}
+
+// A list with values has of each job what Get has, in every state.
+func TestListValues(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := jobtest.NewWorker(t)
+	for _, state := range jobq.States() {
+		w.InState(state, jobq.EnqueueOptions{Metadata: json.RawMessage(`{"by": 1.50}`)})
+	}
+	// Args over 1000 bytes are kept apart.
+	_, err := w.Client.Enqueue(ctx, jobq.RawArgs{Name: "big", JSON: jobtest.JSON(t, make([]int, 1000))}, nil)
+	require.NoError(t, err)
+	_, err = w.Client.Pool().Exec(ctx, "update jobq.run set result = '{\"loss\": 0.50}', checkpoint = '[2]' where state is null")
+	require.NoError(t, err)
+	page, err := w.Client.List(ctx, jobq.Filter{Values: true})
+	require.NoError(t, err)
+	require.Len(t, page.Jobs, len(jobq.States())+1)
+	results := 0
+	for _, job := range page.Jobs {
+		got, err := w.Client.Get(ctx, job.ID)
+		require.NoError(t, err)
+		require.NotNil(t, job.Args)
+		require.Equal(t, []string{string(got.Args), string(got.Checkpoint)}, []string{string(job.Args), string(job.Checkpoint)}, job.State)
+		if job.State == jobq.StateRunning {
+			require.Nil(t, job.Result, "it has not ended")
+			continue
+		}
+		require.Equal(t, string(got.Result), string(job.Result), job.State)
+		results += min(len(job.Result), 1)
+	}
+	require.Positive(t, results)
 }
 
 // The grammar chooses what it says, in every stage that a job can be in; the

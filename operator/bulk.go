@@ -29,7 +29,7 @@ const bulkProblemsMax = 10
 type BulkParams struct {
 	// Action is requeue, cancel, delete or edit. Required, unless Resume is given.
 	Action jobq.Action
-	// Change is what ActionEdit changes. Default: nothing.
+	// Change is what ActionEdit changes, and with which args ActionRequeue requeues: see RequeueWith. Default: nothing.
 	Change JobChange
 	// Filter says which jobs. Its Sort, Reverse, Before, After and Limit mean nothing.
 	// Default: all jobs.
@@ -301,6 +301,10 @@ func (o *Operator) bulkBegin(ctx context.Context, params BulkParams) (int64, err
 		begin.SnapshotAt, begin.IDMax = &snapshot.At, pgtype.Int8{Int64: snapshot.IDMax, Valid: true}
 	}
 	switch {
+	case params.Action == jobq.ActionRequeue && !params.Change.IsEmpty():
+		if begin.Change, err = params.Change.argsColumns(); err != nil {
+			return 0, fmt.Errorf("%s: %w", params.Action, err)
+		}
 	case params.Action == jobq.ActionEdit && !params.Change.IsEmpty():
 		if begin.Change, err = params.Change.columns(); err != nil {
 			return 0, fmt.Errorf("%s: %w", params.Action, err)

@@ -237,7 +237,11 @@ func TestBulkStates(t *testing.T) {
 		snapshot, err := ana.BulkSnapshot(ctx, action, filter)
 		require.NoError(t, err)
 		require.EqualValues(t, want, snapshot.Count, action)
-		progress, err := ana.Bulk(ctx, operator.BulkParams{Action: action, Change: change, Filter: filter, Snapshot: snapshot})
+		params := operator.BulkParams{Action: action, Filter: filter, Snapshot: snapshot}
+		if action == jobq.ActionEdit {
+			params.Change = change
+		}
+		progress, err := ana.Bulk(ctx, params)
 		require.NoError(t, err)
 		require.Equal(t, operator.BulkProgress{AuditID: progress.AuditID, Done: want}, progress, action)
 	}

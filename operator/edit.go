@@ -19,6 +19,10 @@ type JobChange struct {
 	// Args are what the job works on: JSON, with the limits of an enqueue. They are stored as they
 	// are. In place of encrypted args, plain ones are refused: give what the Codec has made of them.
 	Args json.RawMessage `json:"args,omitempty"`
+	// ArgsPatch is a JSON merge patch (RFC 7396) of the job's args: an object whose members replace those of args. Null
+	// removes a member, and an object patches an object. It is instead of Args, and refused for a job whose args are
+	// encrypted, or no object. Default nil: none.
+	ArgsPatch json.RawMessage `json:"-"`
 	// Queue moves the job to the tail of another queue.
 	Queue *string `json:"queue,omitempty"`
 	// Priority moves it to the tail of those with that priority.
@@ -35,7 +39,7 @@ type JobChange struct {
 
 // IsEmpty says that nothing is to change.
 func (c *JobChange) IsEmpty() bool {
-	return c.Args == nil && c.Queue == nil && c.Priority == nil && c.RunAt == nil && c.MaxAttempts == nil && c.Tags == nil && c.Metadata == nil
+	return c.Args == nil && c.ArgsPatch == nil && c.Queue == nil && c.Priority == nil && c.RunAt == nil && c.MaxAttempts == nil && c.Tags == nil && c.Metadata == nil
 }
 
 // columns is the change as the database takes it, by the names of columns.
@@ -50,6 +54,7 @@ func (c *JobChange) columns() (json.RawMessage, error) {
 		}
 	}
 	set("args", c.Args != nil, c.Args)
+	set("args_patch", c.ArgsPatch != nil, c.ArgsPatch)
 	set("queue", c.Queue != nil, c.Queue)
 	set("priority", c.Priority != nil, c.Priority)
 	set("run_at", c.RunAt != nil, c.RunAt)
@@ -90,7 +95,10 @@ func (c *JobChange) check() error {
 			return err
 		}
 	}
-	return cmp.Or(storable.JSON("metadata", c.Metadata), storable.JSON("args", c.Args))
+	if c.Args != nil && c.ArgsPatch != nil {
+		return errors.New("give args or a patch of them, and not both")
+	}
+	return cmp.Or(storable.JSON("metadata", c.Metadata), storable.JSON("args", c.Args), storable.JSON("args patch", c.ArgsPatch))
 }
 
 // tagsOrNull is no tags as they are stored: null.
@@ -116,6 +124,9 @@ func seenOf(job *jobq.Job, change json.RawMessage) (json.RawMessage, error) {
 	}
 	seen := make(map[string]any, len(names))
 	for name := range names {
+		if name == "args_patch" {
+			name = "args"
+		}
 		seen[name] = all[name]
 	}
 	return json.Marshal(seen)
@@ -135,6 +146,28 @@ func (o *Operator) Edit(ctx context.Context, change JobChange, targets ...Target
 		return nil, fmt.Errorf("edit: %w", err)
 	}
 	return o.act(ctx, db.JobActParams{Action: string(jobq.ActionEdit), Change: columns}, targets)
+}
+
+// RequeueWith requeues up to 1000 jobs as Act does, with other args: the change may have Args or ArgsPatch, and nothing
+// else. No worker gets such a job with its old args. It begins anew: its checkpoint and its durable steps are of other
+// args, and removed. It keeps its unique key. An undo brings its args and its checkpoint back, and not the steps.
+// A job that has these args already is requeued as it is.
+func (o *Operator) RequeueWith(ctx context.Context, change JobChange, targets ...Target) (*Acted, error) {
+	columns, err := change.argsColumns()
+	if err != nil {
+		return nil, fmt.Errorf("requeue: %w", err)
+	}
+	return o.act(ctx, db.JobActParams{Action: string(jobq.ActionRequeue), Change: columns}, targets)
+}
+
+// argsColumns is columns of a change of args alone.
+func (c *JobChange) argsColumns() (json.RawMessage, error) {
+	rest := *c
+	rest.Args, rest.ArgsPatch = nil, nil
+	if c.Args == nil && c.ArgsPatch == nil || !rest.IsEmpty() {
+		return nil, fmt.Errorf("%w: a requeue can change args, and nothing else", jobq.ErrInvalid)
+	}
+	return c.columns()
 }
 
 // Cloned is a job made after another one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -12,15 +13,26 @@ import (
 )
 
 func newRequeueCommand(a *app) *cobra.Command {
+	var values changeFlags
 	command := a.newActionCommand(jobq.ActionRequeue, "Make finished, scheduled or waiting jobs available now",
 		`A finished job gets at least one more attempt. A running one is refused: cancel it first.
 Durable steps that are done stay done. With --from-step, one job does a step again, and
-all that came after it; "jobq show" lists them.`)
+all that came after it; "jobq show" lists them.
+
+With --set or --args, the jobs run again with other args; no worker gets one with its old
+args. Such a job begins anew, without its checkpoint and its durable steps, and keeps its
+unique key. Members of encrypted args cannot be set: --args and --keys-file replace those of
+one job.`, &values)
 	var step string
 	command.Flags().StringVar(&step, "from-step", "", "of one job: do this durable step again, and those after it")
+	command.Example += "\n  jobq requeue --filter 'state:failed tag:sweep1' --set args.dt=0.01 --yes"
 	plain := command.RunE
 	command.RunE = func(cmd *cobra.Command, args []string) error {
-		if !cmd.Flags().Changed("from-step") {
+		isChange := cmd.Flags().Changed("set") || cmd.Flags().Changed("args")
+		switch isStep := cmd.Flags().Changed("from-step"); {
+		case isStep && isChange:
+			return usagef("--from-step is not for other args: a job with other args does all its steps again")
+		case !isStep:
 			return plain(cmd, args)
 		}
 		return a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
@@ -51,19 +63,18 @@ func (a *app) requeueFromStep(cmd *cobra.Command, client *jobq.Client, args []st
 func newCancelCommand(a *app) *cobra.Command {
 	return a.newActionCommand(jobq.ActionCancel, "Cancel jobs that wait, and ask running ones to stop",
 		`A running job is cancelled by its worker, which learns of it at once or with its next
-heartbeat. A job that has ended already stays as it is.`)
+heartbeat. A job that has ended already stays as it is.`, nil)
 }
 
 func newDeleteCommand(a *app) *cobra.Command {
 	return a.newActionCommand(jobq.ActionDelete, "Delete jobs that do not run, with their history",
-		"\"jobq undo\" brings them back while the audit remembers them: 90 days.")
+		"\"jobq undo\" brings them back while the audit remembers them: 90 days.", nil)
 }
 
 // newActionCommand makes a command that acts on the jobs named, or on all that
 // match a filter. It goes on after a job that cannot be acted on; the exit
-// code tells that there was one.
-func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Command {
-	var bulk bulkFlags
+// code tells that there was one. values are flags that say with which args; nil for none.
+func (a *app) newActionCommand(action jobq.Action, short, long string, values *changeFlags) *cobra.Command {
 	name := string(action)
 	command := &cobra.Command{
 		Use:   name + " ID... | --filter FILTER",
@@ -71,30 +82,62 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 		Long:  short + ".\n\n" + long + "\n\n" + bulkHelp,
 		Example: fmt.Sprintf("  jobq %s 4711 4712\n  jobq %s --filter 'state:failed queue:email' --dry-run\n"+
 			"  jobq %s --filter 'state:failed queue:email' --yes --max 1000 --rate 100/s", name, name, name),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			targets, err := bulk.targetsOf(cmd, args)
-			if err != nil {
-				return err
-			}
-			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-				switch {
-				case bulk.filter != "":
-					_, err := a.runBulk(cmd, client, operator.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
-					return err
-				case bulk.dryRun:
-					return a.wouldAct(cmd, client, action, targets)
-				}
-				acted, err := a.operator(client).Act(cmd.Context(), action, targets...)
-				if err != nil {
-					return err
-				}
-				return a.sayActed(cmd, name, acted, actedLine)
-			})(cmd, args)
-		},
 	}
+	var bulk bulkFlags
 	bulk.add(command.Flags())
+	if values != nil {
+		values.addArgs(command.Flags())
+	}
 	a.addJSONFlag(command)
+	command.RunE = func(cmd *cobra.Command, args []string) error { return a.actOn(cmd, args, action, bulk, values) }
 	return command
+}
+
+// actOn does the action to the jobs named, or to all that match the filter.
+func (a *app) actOn(cmd *cobra.Command, args []string, action jobq.Action, bulk bulkFlags, values *changeFlags) error {
+	targets, err := bulk.targetsOf(cmd, args)
+	if err != nil {
+		return err
+	}
+	var change operator.JobChange
+	var codec argsCodec
+	if values != nil && (cmd.Flags().Changed("set") || cmd.Flags().Changed("args")) {
+		if change, err = values.change(cmd); err == nil {
+			codec, err = values.argsCodec()
+		}
+		if err = cmp.Or(err, codec.check(change, len(targets))); err != nil {
+			return err
+		}
+	}
+	return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+		switch {
+		case bulk.filter != "":
+			_, err := a.runBulk(cmd, client, operator.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
+			return err
+		case bulk.dryRun:
+			return a.wouldAct(cmd, client, action, targets)
+		}
+		acted, err := a.actWith(cmd, client, action, change, codec, targets)
+		if err != nil {
+			return err
+		}
+		return a.sayActed(cmd, string(action), acted, actedLine)
+	})(cmd, args)
+}
+
+// actWith does the action to the jobs named; a requeue with other args, if the change has some.
+func (a *app) actWith(
+	cmd *cobra.Command, client *jobq.Client, action jobq.Action, change operator.JobChange, codec argsCodec, targets []operator.Target,
+) (acted *operator.Acted, err error) {
+	if change.IsEmpty() {
+		return a.operator(client).Act(cmd.Context(), action, targets...)
+	}
+	if change.Args != nil && len(targets) == 1 {
+		if change.Args, err = codec.encodeFor(cmd.Context(), client, targets[0].ID, change.Args); err != nil {
+			return nil, err
+		}
+	}
+	return a.operator(client).RequeueWith(cmd.Context(), change, targets...)
 }
 
 // sayActed writes a line for each job, or all as JSON, and returns an error for

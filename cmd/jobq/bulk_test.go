@@ -172,7 +172,7 @@ func TestWatchInterrupted(t *testing.T) {
 		require.NoError(t, command.ParseFlags(rest))
 		switch args[0] {
 		case "stats":
-			require.NoError(t, a.watchOverview(command, client, 3600e9, 1e9))
+			require.NoError(t, watchOverview(command, 1e9, func() error { return a.writeOverview(command, client, 3600e9) }))
 		case "logs":
 			require.NoError(t, (&follower{client: client, id: id, out: command.OutOrStdout()}).run(ctx, true))
 		}

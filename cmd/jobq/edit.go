@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
@@ -20,18 +21,25 @@ type changeFlags struct {
 	priority              int16
 	maxAttempts           int
 	tags                  []string
+	set                   setFlag
 	keys                  keysFlag
 }
 
 func (f *changeFlags) add(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&f.args, "args", "", "what the job works on: JSON, @FILE, or - for standard input")
+	f.addArgs(flags)
 	flags.Int16Var(&f.priority, "priority", 0, "lower runs first")
 	flags.Var(&f.runAt, "run-at", runAtUsage)
 	flags.StringVarP(&f.queue, "queue", "q", "", "queue")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts before the job fails for good")
 	tagsVar(flags, &f.tags, "tag, may be repeated; these replace all tags, and an empty one leaves none")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON, @FILE or -; null removes it")
+}
+
+// addArgs adds those that are about args alone.
+func (f *changeFlags) addArgs(flags *pflag.FlagSet) {
+	flags.StringVar(&f.args, "args", "", "what the job works on: JSON, @FILE, or - for standard input")
+	flags.Var(&f.set, "set", "set a member of args, such as args.dt=0.01, may be repeated: JSON, else a text; null removes it")
 	f.keys.add(flags, keysEncryptUsage)
 }
 
@@ -42,6 +50,10 @@ func (f *changeFlags) change(cmd *cobra.Command) (change operator.JobChange, err
 		if change.Args, err = readJSON(cmd, f.args); err != nil {
 			return change, fmt.Errorf("--args: %w", err)
 		}
+	}
+	change.ArgsPatch = f.set.patch()
+	if change.Args != nil && change.ArgsPatch != nil {
+		return change, usagef("give --args or --set, and not both")
 	}
 	if given("metadata") {
 		if change.Metadata, err = readJSON(cmd, f.metadata); err != nil {
@@ -99,6 +111,7 @@ With keys, new args are encrypted.
 		Example: `  jobq edit 4711                                  # in your editor
   jobq edit 4711 --args @args.json --run-at 'tomorrow 09:00'
   jobq edit --filter 'queue:email kind:Send*' --priority 10 --dry-run
+  jobq edit --filter 'tag:sweep1 state:available' --set args.dt=0.01 --yes
   jobq edit --filter 'state:scheduled tag:eu' --max-attempts 3 --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			targets, err := bulk.targetsOf(cmd, args)
@@ -113,8 +126,8 @@ With keys, new args are encrypted.
 			if err != nil {
 				return err
 			}
-			if change.Args != nil && codec.codec != nil && len(targets) != 1 {
-				return usagef("args of one job at a time can be encrypted: name one job")
+			if err := codec.check(change, len(targets)); err != nil {
+				return err
 			}
 			if change.IsEmpty() && (len(targets) != 1 || bulk.dryRun) {
 				return usagef("say what to change, such as --priority 10; only one job can be opened in an editor, and not with --dry-run")

@@ -18,7 +18,8 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
 	var ndjson, exec, graph, wait bool
-	var failure string
+	var failure, metadata string
+	var table csvFlags
 	var waitTimeout time.Duration
 	var keys keysFlag
 	command := &cobra.Command{
@@ -30,6 +31,10 @@ input is a whole job: {"kind": "resize", "args": {"id": 1}, "queue": "images"}.
 With --exec, the job is a program and its arguments, for workers with --allow-exec: on
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
+With --csv, each row of a file is a job of the kind: the first line names the columns, which
+become args. 0.10, -3 and 1e5 are numbers and keep all their digits; true and false (also True,
+TRUE) are such; an empty cell is no arg; all else is text, such as 007, and 12e5 in a column of
+--csv-text. The other flags are for all rows.
 With --after, the job waits for other jobs. With --graph, the lines are whole jobs that may
 wait for one another: they have names, and in "after" the names, or ids, of the jobs that
 they wait for. A job without a name is called by its line, such as "line 2". All of them are
@@ -50,13 +55,17 @@ to standard output, with the exit codes of "jobq wait".`,
   jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
+  jobq enqueue simulate --csv sweep.csv --tag sweep1 --csv-text commit
   jobq enqueue report --after 12,13                   # when both have completed
   jobq enqueue --graph < import.ndjson
   jobq enqueue --exec -- convert big.png small.jpg
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if wait && (graph || isEnqueueOfMany(args, exec, ndjson)) {
+			if wait && (graph || table.file != "" || isEnqueueOfMany(args, exec, ndjson)) {
 				return usagef("--wait is for one job; of many, give the ids to jobq wait: jobq enqueue ... | xargs -n 1000 jobq wait")
+			}
+			if table.file != "" {
+				return checkCSVArgs(args, exec || ndjson || graph)
 			}
 			return checkEnqueueArgs(args, exec, ndjson, graph)
 		},
@@ -67,10 +76,18 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("wait-timeout") && !wait {
 				return usagef("--wait-timeout is for --wait")
 			}
+			if cmd.Flags().Changed("csv-text") && table.file == "" {
+				return usagef("--csv-text is for --csv")
+			}
 			if err := refuseZero(cmd, "max-attempts", "backoff-base", "backoff-max", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
 				return err
 			}
 			var err error
+			if metadata != "" {
+				if options.Metadata, err = jsonArgument("metadata", metadata); err != nil {
+					return err
+				}
+			}
 			a.codec, err = keys.codec("")
 			return err
 		},
@@ -87,6 +104,8 @@ to standard output, with the exit codes of "jobq wait".`,
 			runAt.say(cmd)
 			options.RunAt, options.OnParentFailure = runAt.at, jobq.ParentFailure(failure)
 			switch {
+			case table.file != "":
+				return a.enqueueCSV(cmd, client, args[0], table, options)
 			case graph:
 				return a.enqueueGraph(cmd, client, options)
 			case isEnqueueOfMany(args, exec, ndjson) && exec:
@@ -120,6 +139,8 @@ to standard output, with the exit codes of "jobq wait".`,
 	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	tagsVar(flags, &options.Tags, "tag, may be repeated")
+	flags.StringVar(&metadata, "metadata", "", "JSON to keep with the job, for you alone, or @FILE")
+	table.add(flags)
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.Int64SliceVar(&options.After, "after", nil, "id of a job to wait for, may be repeated")
 	flags.StringVar(&failure, "after-failure", "", "when a job of --after fails: cancel, run or wait (default cancel)")
@@ -149,6 +170,17 @@ func checkEnqueueArgs(args []string, exec, ndjson, graph bool) error {
 		return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
 	case !exec && (len(args) < 1 || len(args) > 2):
 		return usagef("usage: jobq enqueue KIND [ARGS | @FILE | -]")
+	}
+	return nil
+}
+
+// checkCSVArgs is checkEnqueueArgs of --csv.
+func checkCSVArgs(args []string, others bool) error {
+	switch {
+	case others:
+		return usagef("give one of --csv, --graph, --ndjson and --exec")
+	case len(args) != 1 || args[0] == "-":
+		return usagef("usage: jobq enqueue KIND --csv FILE; the args are in the file")
 	}
 	return nil
 }

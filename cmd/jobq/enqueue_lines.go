@@ -49,15 +49,24 @@ type lineEnqueuer struct {
 // batch before has added stays when a later line is refused, and the error
 // says how far it came.
 func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, parse lineParser) error {
+	return a.enqueueInput(cmd, client, cmd.InOrStdin(), parse, func(ctx context.Context) <-chan inputLine {
+		return readLines(ctx, cmd.InOrStdin())
+	})
+}
+
+// enqueueInput is enqueueLines of any input.
+func (a *app) enqueueInput(
+	cmd *cobra.Command, client *jobq.Client, in io.Reader, parse lineParser, read func(context.Context) <-chan inputLine,
+) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel() // ends the reader when a line is refused
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	e := &lineEnqueuer{client: client, parse: parse, meter: newMeter(cmd.ErrOrStderr(), cmd.InOrStdin())}
+	e := &lineEnqueuer{client: client, parse: parse, meter: newMeter(cmd.ErrOrStderr(), in)}
 	e.print = func(enqueued []jobq.Enqueued) error {
 		return errors.Join(a.printEnqueued(out, enqueued), out.Flush())
 	}
 	defer e.meter.done()
-	return e.run(ctx, readLines(ctx, cmd.InOrStdin()))
+	return e.run(ctx, read(ctx))
 }
 
 func (e *lineEnqueuer) run(ctx context.Context, lines <-chan inputLine) error {
@@ -85,12 +94,12 @@ func (e *lineEnqueuer) run(ctx context.Context, lines <-chan inputLine) error {
 
 // add takes a line, and sends the batch that it makes full.
 func (e *lineEnqueuer) add(ctx context.Context, line inputLine) error {
-	e.number++
+	e.number = line.number
 	at := fmt.Sprintf("line %d", e.number)
 	if line.err != nil {
 		return e.problem(at, line.err)
 	}
-	e.meter.read(len(line.text) + 1)
+	e.meter.read(line.size)
 	text := bytes.TrimSpace(line.text)
 	if len(text) == 0 {
 		return nil
@@ -264,7 +273,9 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 	if job.Tags != nil {
 		options.Tags = job.Tags
 	}
-	options.Metadata = job.Metadata
+	if job.Metadata != nil {
+		options.Metadata = job.Metadata
+	}
 	options.After = slices.Clone(options.After) // of the flags, to which others are added
 	for _, parent := range job.After {
 		if parent.id > 0 {

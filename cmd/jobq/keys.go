@@ -16,6 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/storable"
 	"github.com/jobq-dev/jobq/keyring"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // keysVariable is the environment variable that has keys.
@@ -73,6 +74,14 @@ func warnIfReadable(log *slog.Logger, path string) {
 
 // argsCodec encrypts args that replace those of a job that is there.
 type argsCodec struct{ codec jobq.Codec }
+
+// check refuses a change that keys cannot do to so many jobs that are named: each job's args are encrypted for it alone.
+func (c argsCodec) check(change operator.JobChange, named int) error {
+	if change.Args != nil && c.codec != nil && named != 1 {
+		return usagef("args of one job at a time can be encrypted: name one job")
+	}
+	return nil
+}
 
 // decode returns the job with plain args, if there are keys. Its checkpoint and result nobody edits.
 func (c argsCodec) decode(ctx context.Context, job *jobq.Job) (*jobq.Job, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -21,6 +22,8 @@ const filterHelp = `A filter is made of terms, such as state:failed queue:email 
 type listFlags struct {
 	filter        jobq.Filter
 	states        []string
+	columns       []string
+	keys          keysFlag
 	order, format string
 	watch         time.Duration
 }
@@ -31,18 +34,29 @@ func newListCommand(a *app) *cobra.Command {
 		Use:     "list [FILTER...]",
 		Aliases: []string{"ls", "jobs"},
 		Short:   "List jobs, newest first",
-		Long:    "List jobs, newest first unless sorted otherwise.\n\n" + filterHelp,
+		Long: `List jobs, newest first unless sorted otherwise: a page of them, and with -o csv all, or as
+many as --limit says.
+
+With --columns, a table or CSV has these columns: fields of a job, such as id and state, its
+args, checkpoint, result, metadata and progress, and members of these, such as args.dt and
+result.loss.mean. Cells of CSV are as they are stored: numbers have all their digits, what a
+job does not have is empty. A spreadsheet may take a text for a formula that begins with =, +, -
+or @: import such columns as text. The list is read page by page, so it has each job as it was
+when its page was read.
+
+` + filterHelp,
 		Example: `  jobq list 'state:failed queue:email kind:Send*' --sort finished
   jobq list state:scheduled --sort due -o wide
   jobq list 'args.tenant=4411 age:<2h' -o jsonl | jq .id
   jobq list -queue:email -tag:test     # jobs of other queues, without that tag
+  jobq list tag:sweep1 -o csv --columns id,state,args.dt,result.loss > done.csv
   jobq list state:failed --watch       # one JSON object per change
   jobq list --after 4711               # the page after job 4711`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			if a.json {
 				f.format = "json"
 			}
-			return listJobs(cmd, client, strings.Join(args, " "), f)
+			return listJobs(cmd, client, strings.Join(args, " "), &f)
 		}),
 	}
 	f.add(command.Flags())
@@ -55,17 +69,19 @@ func (f *listFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.filter.Queue, "queue", "", "only this queue")
 	flags.StringVar(&f.filter.Kind, "kind", "", "only this kind")
 	flags.StringVar(&f.filter.Tag, "tag", "", "only jobs with this tag")
-	flags.IntVar(&f.filter.Limit, "limit", 50, "jobs on a page, 1 to 1000")
+	flags.IntVar(&f.filter.Limit, "limit", 50, "jobs on a page, 1 to 1000; with -o csv, jobs in all (default all)")
 	flags.Int64Var(&f.filter.Before, "before", 0, "continue below this job id, in a list by id")
 	flags.StringVar(&f.filter.After, "after", "", "continue after this cursor, in any order")
 	flags.StringVar(&f.order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs), due (scheduled jobs) or started (running jobs)")
 	flags.BoolVar(&f.filter.Reverse, "reverse", false, "turn the order around")
 	flags.StringVarP(&f.format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
+	namesVar(flags, &f.columns, "columns", "of a table or CSV, such as id,state,args.dt,result.loss")
+	f.keys.add(flags, "file of keys, to show encrypted args, checkpoints and results of --columns as plain text")
 	durationVar(flags, &f.watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 }
 
-func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f listFlags) error {
+func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f *listFlags) error {
 	filter := f.filter
 	filter.Match, filter.Sort = match, jobq.Sort(f.order)
 	for _, state := range f.states {
@@ -78,11 +94,22 @@ func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f listFlags
 		return usagef("--limit must be 1 to 1000, not %d", filter.Limit)
 	}
 	write, ok := pageWriters[f.format]
-	if !ok {
+	if !ok && f.format != "csv" {
 		return usagef("-o %q: must be table, wide, json, jsonl, csv or id", f.format)
 	}
-	if f.watch > 0 {
+	table, err := f.table()
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.watch > 0:
 		return watchList(cmd, client, filter, f.watch)
+	case f.format == "csv" && cmd.Flags().Changed("limit"):
+		return table.writeCSV(cmd, client, filter, filter.Limit)
+	case f.format == "csv":
+		return table.writeCSV(cmd, client, filter, 0)
+	case len(f.columns) > 0:
+		filter.Values, write = format.NeedsValues(f.columns), table.writeTable
 	}
 	page, err := client.List(cmd.Context(), filter)
 	if err != nil {
@@ -93,6 +120,21 @@ func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f listFlags
 		sayNothing(cmd, client, filter)
 	}
 	return err
+}
+
+// table is what the flags say of columns.
+func (f *listFlags) table() (*listColumns, error) {
+	switch {
+	case len(f.columns) == 0:
+		return &listColumns{columns: format.JobColumns()}, nil
+	case f.watch > 0 || f.format != "csv" && f.format != "table":
+		return nil, usagef("--columns is for a table or -o csv; JSON has all fields")
+	}
+	if err := format.CheckJobColumns(f.columns); err != nil {
+		return nil, usagef("--columns: %w", err)
+	}
+	codec, err := f.keys.fromFile()
+	return &listColumns{columns: f.columns, codec: codec}, err
 }
 
 // sayNothing says that a list is empty, and whether that is because nobody knows

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // pageWriters are the formats of `jobq list -o`. Data goes to the output, and
@@ -21,7 +19,6 @@ var pageWriters = map[string]func(*cobra.Command, *jobq.Page) error{
 	"wide":  func(cmd *cobra.Command, page *jobq.Page) error { return writeTable(cmd, page, true) },
 	"json":  func(cmd *cobra.Command, page *jobq.Page) error { return writeJSON(cmd.OutOrStdout(), page) },
 	"jsonl": writeJSONL,
-	"csv":   writeCSV,
 	"id":    writeIDs,
 }
 
@@ -73,26 +70,4 @@ func writeIDs(cmd *cobra.Command, page *jobq.Page) error {
 	}
 	sayMore(cmd, page)
 	return nil
-}
-
-func writeCSV(cmd *cobra.Command, page *jobq.Page) error {
-	rows := make([]json.RawMessage, len(page.Jobs))
-	for i, job := range page.Jobs {
-		row, err := json.Marshal(job)
-		if err != nil {
-			return err
-		}
-		rows[i] = row
-	}
-	var show func(string) string
-	if isTerminal(cmd.OutOrStdout()) { // a file has what is stored
-		show = printable.Line
-	}
-	content, err := format.CSV(rows, format.JobColumns(), show)
-	if err != nil {
-		return err
-	}
-	sayMore(cmd, page)
-	_, err = cmd.OutOrStdout().Write(content)
-	return err
 }

@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 // progressEvery is how often a file or a log hears of progress.
@@ -16,6 +19,7 @@ type progressLine struct {
 	terminal bool
 	lastAt   time.Time // when a line was written, or work began
 	begun    bool      // there is a line on the terminal
+	width    int       // of the longest text of sayPadded
 }
 
 func newProgressLine(out io.Writer) *progressLine {
@@ -33,6 +37,12 @@ func (p *progressLine) say(format string, args ...any) {
 		p.lastAt = time.Now()
 		fmt.Fprintf(p.out, format+"\n", args...)
 	}
+}
+
+// sayPadded is say for a text that can become shorter.
+func (p *progressLine) sayPadded(text string) {
+	p.width = max(p.width, ansi.StringWidth(text))
+	p.say("%s", text+strings.Repeat(" ", p.width-ansi.StringWidth(text)))
 }
 
 // end leaves the terminal's line.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,25 +23,45 @@ type overview struct {
 
 func newStatsCommand(a *app) *cobra.Command {
 	var span, watch time.Duration
+	var match string
 	command := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what waits, runs and has ended, by queue",
+		Short: "Show what waits, runs and has ended, by queue or of a sweep",
+		Long: `Show what waits, runs and has ended, by queue.
+
+With --filter, show the jobs that match by their state, such as those of a sweep with one tag:
+how many a second have ended lately, how long the open ones take at this rate, and the CPU time
+and the peak memory of their programs, in all runs that are recorded. It reads all these jobs.
+
+` + filterHelp,
 		Example: `  jobq stats --since 24h
   jobq stats --watch            # again every second, until interrupted
-  jobq stats --watch=5s --json  # one JSON object each time`,
+  jobq stats --watch=5s --json  # one JSON object each time
+  jobq stats --filter tag:sweep1`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			if span < time.Minute {
+			given := cmd.Flags().Changed
+			switch {
+			case span < time.Minute:
 				return usagef("--since must be at least 1m, not %s", span)
+			case given("filter") && given("since"):
+				return usagef("--since is not for --filter: write age:<1h in the filter")
+			case given("filter") && strings.TrimSpace(match) == "":
+				return usagef("--filter is empty: write id:>0 if you mean all jobs")
+			}
+			write := func() error { return a.writeOverview(cmd, client, span) }
+			if given("filter") {
+				write = func() error { return a.writeSummary(cmd, client, match) }
 			}
 			if watch > 0 {
-				return a.watchOverview(cmd, client, span, watch)
+				return watchOverview(cmd, watch, write)
 			}
-			return a.writeOverview(cmd, client, span)
+			return write()
 		}),
 	}
 	flags := command.Flags()
 	durationVar(flags, &span, "since", time.Hour, "look back this far")
+	flags.StringVar(&match, "filter", "", "show the jobs that match, such as tag:sweep1, by state, with a rate and their usage")
 	durationVar(flags, &watch, "watch", 0, "show it again this often, until interrupted")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
@@ -49,9 +70,9 @@ func newStatsCommand(a *app) *cobra.Command {
 
 // watchOverview writes it again and again until it is interrupted, which can be
 // in the middle of a query.
-func (a *app) watchOverview(cmd *cobra.Command, client *jobq.Client, span, every time.Duration) error {
+func watchOverview(cmd *cobra.Command, every time.Duration, write func() error) error {
 	for {
-		err := a.writeOverview(cmd, client, span)
+		err := write()
 		if cmd.Context().Err() != nil {
 			return nil
 		}

@@ -43,39 +43,52 @@ func unmarked(text []byte) ([]byte, error) {
 
 // inputLine is a line, or why there are no more.
 type inputLine struct {
-	text []byte
-	err  error
+	text   []byte
+	number int // of the line where it begins, from 1
+	size   int // in bytes of the input
+	err    error
+}
+
+// sendLines reads in a goroutine until the end of the input, or of the context: only the former closes the channel. What
+// ends the input otherwise is told as a line, and then as the error.
+func sendLines(ctx context.Context, read func(tell func(inputLine) bool) error) <-chan inputLine {
+	lines := make(chan inputLine)
+	tell := func(line inputLine) bool {
+		select {
+		case lines <- line:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	go func() {
+		if read(tell) == nil && ctx.Err() == nil {
+			close(lines)
+		}
+	}()
+	return lines
 }
 
 // readLines reads lines until the end of the input, or of the context: only the
 // former closes the channel.
 func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
-	lines := make(chan inputLine)
-	go func() {
-		tell := func(line inputLine) bool {
-			select {
-			case lines <- line:
-				return true
-			case <-ctx.Done():
-				return false
-			}
-		}
+	return sendLines(ctx, func(tell func(inputLine) bool) error {
 		scanner := bufio.NewScanner(in)
 		scanner.Buffer(make([]byte, 64<<10), lineBytesMax)
-		for isFirst := true; scanner.Scan(); isFirst = false {
-			line := inputLine{text: bytes.Clone(scanner.Bytes())}
-			if isFirst {
+		number := 1
+		for ; scanner.Scan(); number++ {
+			line := inputLine{text: bytes.Clone(scanner.Bytes()), number: number, size: len(scanner.Bytes()) + 1}
+			if number == 1 {
 				line.text, line.err = unmarked(line.text)
 			}
 			if !tell(line) || line.err != nil {
-				return
+				return line.err
 			}
 		}
-		if err := scanner.Err(); err != nil {
-			tell(inputLine{err: err})
-			return
+		err := scanner.Err()
+		if err != nil {
+			tell(inputLine{number: number, err: err})
 		}
-		close(lines)
-	}()
-	return lines
+		return err
+	})
 }

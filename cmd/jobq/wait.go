@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,9 @@ const waitIDsMax = 1000
 func newWaitCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	var keys keysFlag
+	var match string
 	command := &cobra.Command{
-		Use:   "wait ID...",
+		Use:   "wait ID... | --filter FILTER",
 		Short: "Wait until jobs have ended, and print their results",
 		Long: `Wait until jobs have ended: completed, failed for good, or cancelled. A job that waits for
 its next attempt has not ended.
@@ -31,12 +33,27 @@ none; why it did not complete goes to standard error. With several ids, or with 
 is one line of JSON for each job that has ended, in the order in which they do. An encrypted
 result is plain text with --keys-file alone.
 
+With --filter, wait until no job that matches is open, such as those of a sweep, also of jobs
+that are added meanwhile. A line on standard error says how far they are, and how long they
+take at the present rate; at the end, one on standard output has the counts by state.
+
 Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one was cancelled;
-9 a job has not ended within --timeout; 3 there is no such job; 1 any other error. Of several,
+9 a job has not ended within --timeout; 3 there is no such job, or none matches; 1 any other error. Of several,
 1 counts before 9, 9 before 3, and 3 before 7.`,
 		Example: `  jobq wait 4711 --timeout 30s
-  jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait`,
-		Args: jobIDArgs(waitIDsMax),
+  jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait
+  jobq wait --filter tag:sweep1 --timeout 12h`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch isFilter := cmd.Flags().Changed("filter"); {
+			case isFilter && len(args) > 0:
+				return usagef("name jobs by id, or --filter, and not both")
+			case isFilter && strings.TrimSpace(match) == "":
+				return usagef("--filter is empty: write id:>0 if you mean all jobs")
+			case isFilter:
+				return nil
+			}
+			return jobIDArgs(waitIDsMax)(cmd, args)
+		},
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseZero(cmd, "timeout"); err != nil {
 				return err
@@ -51,6 +68,9 @@ Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one
 				return err
 			}
 			defer client.Pool().Close()
+			if match != "" {
+				return a.awaitFilter(cmd, client, match, timeout)
+			}
 			var ids []int64
 			for _, arg := range args {
 				id, err := parseID("job", arg)
@@ -65,6 +85,7 @@ Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one
 		},
 	}
 	durationVar(command.Flags(), &timeout, "timeout", 0, "give up after so long (default: wait for ever)")
+	command.Flags().StringVar(&match, "filter", "", "wait for all jobs that match, such as tag:sweep1")
 	keys.add(command.Flags(), "file of keys, to print encrypted results as plain text")
 	a.addJSONFlag(command)
 	return command

@@ -83,6 +83,7 @@ var pages = map[string]page{
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
+			printf 'dt,steps,commit\n0.10,100,12e5\n0.05,200,7f3\n' > sweep.csv
 			printf '{"name": "fetch", "kind": "fetch"}\n{"kind": "load", "after": ["fetch"]}\n' > import.ndjson
 			` + makeResizer + `
 			touch a.png b.png
@@ -132,6 +133,7 @@ var pages = map[string]page{
 			{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"},
 			{line: "jobq undo 17", first: interrupted},
 			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
+			{line: "jobq wait --filter", exit: 8, first: "jobq enqueue a --tag sweep1", instead: "jobq cancel --filter tag:sweep1 --yes; jobq wait --filter tag:sweep1 --timeout 30s"},
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
 				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
 				wait $worker`},
@@ -254,6 +256,11 @@ var pages = map[string]page{
 	},
 	"docs/priorities.md": {rules: []rule{
 		{line: "jobq kinds pause report", instead: "jobq kinds pause report --new --reason 'wrong totals'"},
+	}},
+	"docs/sweeps.md": {rules: []rule{
+		{line: "dt,steps", saved: "sweep.csv"},
+		{line: "jobq wait --filter", instead: "jobq worker --run simulate=true & worker=$!\njobq wait --filter tag:sweep1 --timeout 1m; kill $worker; wait $worker"},
+		{line: "jobq requeue 4711", first: jobs4711},
 	}},
 	"docs/results.md": {
 		before: makeResizer,

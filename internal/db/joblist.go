@@ -41,16 +41,18 @@ type JobPage struct {
 	After     *JobKey // nil to begin
 	IDMax     int64   // 0 for no limit
 	Size      int
+	Values    bool // with args, checkpoint and result, which can be large
 	// EndedWithin and EndedBefore are how long ago a job that is over has ended
 	// at most, and at least, as far as that follows from the condition; 0 for no
 	// limit. They leave days out.
 	EndedWithin, EndedBefore time.Duration
-	Now                      time.Time // from which these count; zero for the moment of the statement
-	unsorted                 bool      // any jobs will do
+	Now                      time.Time          // from which these count; zero for the moment of the statement
+	unsorted                 bool               // any jobs will do
+	column                   func(Stage) string // nil for none: what is chosen of those that are unsorted
 }
 
-// JobList is a page of jobs, without args, checkpoint and result, which can be
-// large. The SQL is put together here because a parameter would hide from the
+// JobList is a page of jobs, without args, checkpoint and result unless it says so.
+// The SQL is put together here because a parameter would hide from the
 // planner which tables and indexes it can do without: it names the tables of
 // the states wanted only, and each gives no more rows than the page has.
 // Needs pending_pkey and run_id_idx, or pending_due_idx, or run_unsuccessful_idx.
@@ -164,21 +166,25 @@ func (q *pageQuery) part(stage Stage) string {
 	q.needsOpen = q.needsOpen || stage.needsOpen
 	where := strings.Join(q.conditions(stage), "\n      and ")
 	from := strings.ReplaceAll(stage.from, "{order}", q.order("o.started", "o.job_id"))
-	asked := strings.Contains(where, "lease.")
+	column := ""
+	if q.page.column != nil {
+		column = " " + q.page.column(stage)
+	}
+	asked := strings.Contains(where+column, "lease.")
 	if asked {
 		from += stage.lease
 	}
 	if q.page.unsorted {
-		if stage.counted != "" && !strings.Contains(where, "j.") {
+		if stage.counted != "" && !strings.Contains(where+column, "j.") {
 			from = stage.counted
 		}
-		return fmt.Sprintf("\n  (select\n    from %s\n    where %s\n    limit $1::integer)", from, where)
+		return fmt.Sprintf("\n  (select%s\n    from %s\n    where %s\n    limit $1::integer)", column, from, where)
 	}
 	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order(q.keyIn(stage), stage.ID))
 	if stage.lease != "" && !asked {
 		from, sorted = "(select j.* from "+from+"\n    "+sorted+") j"+stage.lease, ""
 	}
-	return fmt.Sprintf("\n  (select %s\n    from %s%s\n    %s)", stage.columns(), from, stage.beside, sorted)
+	return fmt.Sprintf("\n  (select %s\n    from %s%s\n    %s)", stage.columns(q.page.Values), from, stage.beside, sorted)
 }
 
 // conditions are those of one stage.

@@ -15,6 +15,7 @@ type Stage struct {
 	Finished string
 
 	due, state, token, started, reported, cleared string
+	checkpoint, result                            string // "" for none
 	startedKey                                    string // what jobs are sorted by for their start; "" where none runs
 	from, counted                                 string // where the rows are, and where those that are only counted, if j is not asked for
 	beside, lease                                 string // what is looked up for each: with it, or when the page is found
@@ -81,16 +82,22 @@ const (
 	claimedBefore = "j.lease_id < jobq.lease_day((({moment} + interval '1 minute') at time zone 'UTC')::date + 1)"
 )
 
-// columns are those of JobGetRow.
-func (s Stage) columns() string {
+// columns are those of JobGetRow, with or without args, checkpoint and result.
+func (s Stage) columns(withValues bool) string {
 	finished := s.Finished
 	if finished == "" {
 		finished = "null::timestamptz"
 	}
+	value := func(sql string) string {
+		if sql == "" || !withValues {
+			return "null::jsonb"
+		}
+		return "jobq.json_shown(" + sql + ")"
+	}
 	return `j.id, ` + s.state + ` as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, ` + s.token + ` as lease_token,
         ` + s.due + ` as run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
         coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, jobq.json_shown(j.metadata) as metadata,
-        null::jsonb, null::jsonb, null::jsonb, coalesce(j.partition_key, '')`
+        ` + value(s.Args) + ", " + value(s.checkpoint) + ", " + value(s.result) + `, coalesce(j.partition_key, '')`
 }
 
 // pendingOf are the conditions on jobs in pending of these states. Each of the states
@@ -134,7 +141,7 @@ func pending(conditions ...string) Stage {
 	return Stage{
 		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "(j.position is null and j.waits is null)",
 		due: "j.run_at", state: "case when j.waits then 'waiting' when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
-		started: "null::timestamptz", cleared: "j.clear_reason",
+		started: "null::timestamptz", cleared: "j.clear_reason", checkpoint: "j.checkpoint",
 		reported: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.pending j", conditions: conditions,
 	}
@@ -146,6 +153,7 @@ func running() Stage {
 	return Stage{
 		ID: "lease.job_id", Queue: "lease.queue", Since: "j.created_at", Worker: "lease.owner", Args: argsOf, Scheduled: "false",
 		due: runDue, state: "'running'", token: "j.lease_id", started: "nullif(lease.started, '" + notBegun + "')", startedKey: "lease.started", cleared: "j.clear_reason",
+		checkpoint: "coalesce(progress.checkpoint, j.checkpoint)",
 		reported: `lease.owner, lease.expires_at, j.cancel_requested_at, progress.progressed_at, progress.percent,
         progress.stage, progress.message`,
 		from: `(select o.* from open o order by {order}) lease
@@ -155,7 +163,7 @@ func running() Stage {
 		counted: "open lease",
 		beside: `
     left join lateral (
-      select x.progressed_at, x.percent, x.stage, x.message
+      select x.progressed_at, x.percent, x.stage, x.message, x.checkpoint
         from jobq.progress x where x.job_id = j.id and x.lease_id = j.lease_id limit 1
     ) progress on true`,
 		needsOpen: true,
@@ -168,6 +176,7 @@ func over(state, finished string, conditions ...string) Stage {
 		// An owner is never empty. The function keeps the join an outer one.
 		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
 		due: runDue, state: state, token: "j.lease_id", started: "coalesce(j.began_at, lease.claimed_at)", cleared: "null::text",
+		checkpoint: "j.checkpoint", result: "j.result",
 		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions, before: claimedBefore,
 	}

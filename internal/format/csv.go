@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
+
+	"github.com/jobq-dev/jobq"
 )
 
 // JobColumns are the columns of a list of jobs as comma-separated values, whatever
@@ -15,6 +20,100 @@ func JobColumns() []string {
 		"timeout_ns", "unique_key", "partition_key", "tags", "metadata", "last_error", "clear_reason", "lease_token", "lease_owner", "lease_expires_at",
 		"cancel_requested_at", "progress",
 	}
+}
+
+// jobValues are columns that a list loads on demand only.
+func jobValues() []string { return []string{"args", "checkpoint", "result"} }
+
+// hasMembers says whether a column is JSON, whose members can be columns.
+func hasMembers(column string) bool {
+	return slices.Contains(jobValues(), column) || column == "metadata" || column == "progress"
+}
+
+// CheckJobColumns refuses a column that no job has, and names those that there are.
+func CheckJobColumns(columns []string) error {
+	known := slices.Concat(JobColumns(), jobValues())
+	for _, column := range columns {
+		name, member, isMember := strings.Cut(column, ".")
+		if isMember && member != "" && hasMembers(name) || slices.Contains(known, column) {
+			continue
+		}
+		return fmt.Errorf("no column %q: the columns are %s, and members such as args.dt, result.loss.mean and metadata.by", column, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// NeedsValues says whether a column is of args, checkpoint or result.
+func NeedsValues(columns []string) bool {
+	return slices.ContainsFunc(columns, func(column string) bool {
+		name, _, _ := strings.Cut(column, ".")
+		return slices.Contains(jobValues(), name)
+	})
+}
+
+// JobCells are a job's cells in these columns, as they are in CSV. args.a.b is the member "a.b" of args, else the member
+// b of the object a. What the job does not have, or is null in it, is empty.
+func JobCells(job *jobq.Job, columns []string) ([]string, error) {
+	row, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	fields := membersOf(row)
+	cells := make([]string, len(columns))
+	for i, column := range columns {
+		if cells[i], err = cellOf(memberOf(fields, column)); err != nil {
+			return nil, err
+		}
+	}
+	return cells, nil
+}
+
+// memberOf is the member that the path leads to, nil for none.
+func memberOf(members map[string]json.RawMessage, path string) json.RawMessage {
+	if value, has := members[path]; has {
+		return value
+	}
+	name, rest, isPath := strings.Cut(path, ".")
+	if !isPath {
+		return nil
+	}
+	return memberOf(membersOf(members[name]), rest)
+}
+
+// membersOf are those of an object; none of anything else.
+func membersOf(value json.RawMessage) (members map[string]json.RawMessage) {
+	if json.Unmarshal(value, &members) != nil {
+		return nil
+	}
+	return members
+}
+
+// cellOf is a value as a cell: a text as it is, everything else as JSON.
+func cellOf(value json.RawMessage) (string, error) {
+	switch {
+	case value == nil || string(value) == "null":
+		return "", nil
+	case value[0] != '"':
+		return string(value), nil
+	}
+	var text string
+	err := json.Unmarshal(value, &text)
+	return text, err
+}
+
+// CSVRows writes comma-separated values row by row.
+type CSVRows struct{ writer *csv.Writer }
+
+// NewCSVRows writes to out.
+func NewCSVRows(out io.Writer) CSVRows { return CSVRows{csv.NewWriter(out)} }
+
+// Row writes one; Flush says whether that worked.
+func (r CSVRows) Row(cells []string) { _ = r.writer.Write(cells) }
+
+// Flush writes what is buffered.
+func (r CSVRows) Flush() error {
+	r.writer.Flush()
+	return r.writer.Error()
 }
 
 // CSV writes JSON objects as comma-separated values: the columns, and one for each

@@ -125,7 +125,7 @@ func TestErrorAndAge(t *testing.T) {
 // the sources of the command line and the terminal UI are searched for a second one.
 func TestOneWayToFormat(t *testing.T) {
 	t.Parallel()
-	second := regexp.MustCompile(`"encoding/csv"|\.(Milliseconds|Minutes|Hours)\(\)|Duration\.(Round|Truncate)|\bjob\.Attempts, (\w+\.)?job\.MaxAttempts` +
+	second := regexp.MustCompile(`csv\.NewWriter|\.(Milliseconds|Minutes|Hours)\(\)|Duration\.(Round|Truncate)|\bjob\.Attempts, (\w+\.)?job\.MaxAttempts` +
 		`|%\.\df ?s"|scheduled \(retry\)|\+ "\+"$|\+= "\+"|"%d\+"|%d (jobs|queues|workers|slots)\b|FormatInt\([^)]*(Running|Count|Available|Jobs|Done)`)
 	files := 0
 	for _, folder := range []string{"../../cmd/jobq", "../../tui"} {
@@ -157,4 +157,32 @@ func TestCSV(t *testing.T) {
 	content, err = format.CSV([]json.RawMessage{json.RawMessage(`{"id": 1, "b": "x"}`)}, []string{"id", "a"}, strings.ToUpper)
 	require.NoError(t, err)
 	require.Equal(t, "id,b,a\n1,X,\n", string(content))
+}
+
+// A row of chosen columns has members of JSON values, as they are stored.
+func TestJobCells(t *testing.T) {
+	t.Parallel()
+	job := &jobq.Job{
+		ID: 7, Tags: []string{"a", "b"}, Metadata: json.RawMessage(`[1]`), LastError: "=1+1",
+		Args:   json.RawMessage(`{"dt": 0.10, "big": 12345678901234567890, "a.b": "literal", "a": {"b": 1, "c": {"d": "deep"}}, "no": null, "yes": true}`),
+		Result: json.RawMessage(`"text"`), Progress: &jobq.Progress{Percent: 12.5},
+	}
+	columns := []string{
+		"id", "args.dt", "args.big", "args.a.b", "args.a.c.d", "args.a.c", "args.no", "args.yes", "args.none", "args.dt.x", "result", "result.x", "metadata.0",
+		"progress.percent", "last_error", "tags", "queue", "finished_at",
+	}
+	require.NoError(t, format.CheckJobColumns(columns))
+	cells, err := format.JobCells(job, columns)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"7", "0.10", "12345678901234567890", "literal", "deep", `{"d":"deep"}`, "", "true", "", "", "text", "", "",
+		"12.5", "=1+1", `["a","b"]`, "", "",
+	}, cells)
+	require.NoError(t, format.CheckJobColumns(format.JobColumns()))
+	for column, want := range map[string]string{"arg.x": "no column \"arg.x\"", "args.": "no column \"args.\"", "id.x": "no column", "Id": "the columns are id, state,"} {
+		require.ErrorContains(t, format.CheckJobColumns([]string{"id", column}), want)
+	}
+	require.True(t, format.NeedsValues([]string{"id", "args.x"}))
+	require.True(t, format.NeedsValues([]string{"result"}))
+	require.False(t, format.NeedsValues(format.JobColumns()))
 }

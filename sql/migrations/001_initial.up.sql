@@ -5649,7 +5649,64 @@ begin
   end if;
 end $$;
 
--- job_edit changes a waiting job: the columns that are named in change. The columns named in
+-- args_patched is args with a JSON merge patch (RFC 7396): its members replace those of args, null removes one, and an
+-- object patches an object.
+--
+--   {"dt": 0.1, "model": {"depth": 3, "width": 5}} with {"dt": 0.01, "model": {"width": null}}
+--   is {"dt": 0.01, "model": {"depth": 3}}
+create function jobq.args_patched(args jsonb, patch jsonb) returns jsonb
+  language plpgsql immutable
+  as $$
+begin
+  if jsonb_typeof(patch) <> 'object' then
+    return patch;
+  end if;
+  return coalesce((select jsonb_object_agg(m.key, m.value) from (
+      select a.key, a.value
+        from jsonb_each(case when jsonb_typeof(args) = 'object' then args else '{}' end) a
+        where not patch ? a.key
+      union all
+      select p.key, jobq.args_patched(args -> p.key, p.value)
+        from jsonb_each(patch) p
+        where p.value <> 'null') m), '{}');
+end $$;
+
+-- args_patch is args_patched of a job's args. It raises an error if they have no members to set, or if they would be
+-- too large.
+create function jobq.args_patch(args jsonb, patch jsonb) returns jsonb
+  language plpgsql stable
+  as $$
+declare
+  patched jsonb := jobq.args_patched(args, patch);
+  problem text := case
+    when args ->> '$jobq' = 'enc' then
+      format('its args are encrypted with key "%s": members of them cannot be set, only all of them', args ->> 'key')
+    when jsonb_typeof(args) is distinct from 'object' then 'its args are not an object: they have no members to set'
+    else jobq.json_problem('its args', patched, jobq.args_bytes_max()) end;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ003' using message = problem;
+  end if;
+  return patched;
+end $$;
+
+-- job_anew lets a waiting job, which is locked, begin without what its runs have saved: its checkpoint, and its steps,
+-- which an undo does not bring back. It returns the checkpoint for an undo.
+create function jobq.job_anew(job_id bigint) returns jsonb
+  language plpgsql
+  as $$
+declare
+  saved jsonb;
+begin
+  select p.checkpoint into saved from jobq.pending p where p.id = job_anew.job_id;
+  update jobq.pending p set checkpoint = null where p.id = job_anew.job_id and p.checkpoint is not null;
+  perform jobq.step_forget(s.job_id, s.name)
+    from (select x.job_id, x.name from jobq.step x where x.job_id = job_anew.job_id order by x.number limit 1) s;
+  return case when saved is null then '{}' else jsonb_build_object('checkpoint', saved) end;
+end $$;
+
+-- job_edit changes a waiting job: the columns that are named in change, of which args_patch is a merge patch of
+-- the args (args_patched). The columns named in
 -- seen must still have the values given there. It returns the values of the columns
 -- before and after, or null if they have the new values already. The job keeps its unique key,
 -- which belongs to its kind, and an edit does not change the kind.
@@ -5673,6 +5730,10 @@ begin
   was := jsonb_build_object('queue', job.queue, 'priority', job.priority, 'run_at', job.run_at, 'max_attempts',
     job.max_attempts, 'tags', nullif(job.tags, '{}'), 'metadata', job.metadata,
     'args', coalesce(job.args, (select a.args from jobq.payload a where a.job_id = job.id)));
+  if change ? 'args_patch' then
+    change := change - 'args_patch'
+      || jsonb_build_object('args', jobq.args_patch(was -> 'args', change -> 'args_patch'));
+  end if;
   -- One moment has as many texts as there are time zones.
   if change ? 'run_at' then
     change := change || jsonb_build_object('run_at', (change ->> 'run_at')::timestamptz);
@@ -5723,7 +5784,11 @@ begin
     when problem is null then coalesce(
       (select format('change: %s must not be null', m.key) from jsonb_each(change) m
         where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1),
+      case when change ? 'args' and change ? 'args_patch' then 'change: give args or args_patch, and not both' end,
       jobq.json_problem('change: args', change -> 'args', jobq.args_bytes_max()),
+      jobq.json_problem('change: args_patch', change -> 'args_patch', jobq.args_bytes_max()),
+      case when jsonb_typeof(change -> 'args_patch') <> 'object' then
+        'change: args_patch must be an object such as {"dt": 0.01}' end,
       jobq.json_problem('change: metadata', change -> 'metadata', 65536))
     when problem like 'must be %' then format('change must be a JSON object such as {"priority": 1}, not %s',
         coalesce(jsonb_typeof(change), 'null'))
@@ -9634,7 +9699,8 @@ declare
       format('ids must be 1 to 1000 jobs, not %s', coalesce(cardinality(ids)::text, 'null'))
     when array_ndims(ids) > 1 or array_position(ids, null) is not null then 'ids must be 1 to 1000 jobs, without nulls'
     when change is not null or (action = 'edit' and coalesce(audit_id, 0) = 0) then -- else the audit has it
-      jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
+      jobq.change_problem(change, case when action = 'requeue' then '{args, args_patch}'
+        else '{args, args_patch, queue, priority, run_at, max_attempts, tags, metadata}' end::text[])
   end;
   audit jobq.audit;
 begin
@@ -9653,8 +9719,9 @@ begin
 end $$;
 
 -- act_job does an action to one job, which job_lock has locked and returned as before. It returns the job's state
--- afterwards, and what an edit has changed, if anything. It raises an error if the job is not as expected, or the
--- action is not possible. holder is the job that holds the unique key of one to requeue; null if act took no such key.
+-- afterwards, and what an edit, or a requeue with other args, has changed, if anything. It raises an error if the job
+-- is not as expected, or the action is not possible. holder is the job that holds the unique key of one to requeue;
+-- null if act took no such key.
 create function jobq.act_job(action text, job_id bigint, before jsonb, expected text, holder bigint, change jsonb,
     seen jsonb, out state_after text, out edited jsonb)
   language plpgsql
@@ -9682,6 +9749,13 @@ begin
         end if;
       end if;
       state_after := jobq.requeue(job_id);
+      if change is not null then -- in this transaction: nobody has claimed it with its old args
+        edited := jobq.job_edit(job_id, change, seen);
+        perform jobq.plain_args_refuse(edited -> 'before' -> 'args', edited -> 'after' -> 'args');
+        if edited is not null then -- else it has these args already
+          edited := edited || jobq.job_anew(job_id);
+        end if;
+      end if;
     when 'cancel' then
       state_after := jobq.cancel(job_id);
     when 'delete' then
@@ -9782,8 +9856,8 @@ create function jobq.act_clone(actor text, job_id bigint, change jsonb)
 declare
   wanted jsonb;
   args_gone boolean;
-  changeable constant text[] := '{kind, args, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max,
-    tags, metadata, partition_key}';
+  changeable constant text[] := '{kind, args, args_patch, queue, priority, run_at, max_attempts, timeout,
+    backoff_base, backoff_max, tags, metadata, partition_key}';
   problem text := case when job_id is null then 'job_id must not be null'
     else jobq.change_problem(change, changeable) end;
 begin
@@ -9800,6 +9874,10 @@ begin
       message = format(
         'job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args',
         act_clone.job_id);
+  end if;
+  if act_clone.change ? 'args_patch' then
+    wanted := wanted
+      || jsonb_build_object('args', jobq.args_patch(wanted -> 'args', act_clone.change -> 'args_patch'));
   end if;
   if act_clone.change ? 'args' then
     perform jobq.plain_args_refuse((select j.args from jobq.job j where j.id = act_clone.job_id), wanted -> 'args');
@@ -10291,6 +10369,26 @@ begin
   return waiting.id is not null;
 end $$;
 
+-- undo_requeue_args gives a job that was requeued with other args those that it had, and its checkpoint. It returns
+-- false if the job is not as the requeue left it, and locks it otherwise: then undo_requeue finds it so, too.
+create function jobq.undo_requeue_args(entry jobq.audit_job) returns boolean
+  language plpgsql
+  as $$
+declare
+  edit jsonb := entry.before -> 'edit';
+begin
+  perform from jobq.pending p
+    where p.id = entry.job_id and p.lease_token = entry.lease_token and p.run_at = entry.version
+      and (p.position is not null or entry.before ->> 'stage' <> 'pending')
+    for update;
+  if not found then
+    return false;
+  end if;
+  perform jobq.job_edit(entry.job_id, edit -> 'before', edit -> 'after');
+  update jobq.pending p set checkpoint = edit -> 'checkpoint' where p.id = entry.job_id and edit ? 'checkpoint';
+  return true;
+end $$;
+
 -- undo_job takes back what an action did to one job, if nothing has happened
 -- to the job since; otherwise it returns why not.
 create function jobq.undo_job(action text, entry jobq.audit_job) returns text
@@ -10318,7 +10416,10 @@ begin
     when 'cancel' then
       undone := jobq.undo_cancel(entry);
     when 'requeue' then
-      undone := jobq.undo_requeue(entry);
+      if edit is not null then -- with other args, which it is to lose first, while it waits
+        undone := jobq.undo_requeue_args(entry);
+      end if;
+      undone := undone and jobq.undo_requeue(entry);
     else -- edit or clone
       perform from jobq.pending p where p.id = entry.job_id and p.lease_token = entry.lease_token for update;
       undone := found;

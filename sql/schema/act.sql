@@ -14,7 +14,8 @@ declare
       format('ids must be 1 to 1000 jobs, not %s', coalesce(cardinality(ids)::text, 'null'))
     when array_ndims(ids) > 1 or array_position(ids, null) is not null then 'ids must be 1 to 1000 jobs, without nulls'
     when change is not null or (action = 'edit' and coalesce(audit_id, 0) = 0) then -- else the audit has it
-      jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
+      jobq.change_problem(change, case when action = 'requeue' then '{args, args_patch}'
+        else '{args, args_patch, queue, priority, run_at, max_attempts, tags, metadata}' end::text[])
   end;
   audit jobq.audit;
 begin
@@ -33,8 +34,9 @@ begin
 end $$;
 
 -- act_job does an action to one job, which job_lock has locked and returned as before. It returns the job's state
--- afterwards, and what an edit has changed, if anything. It raises an error if the job is not as expected, or the
--- action is not possible. holder is the job that holds the unique key of one to requeue; null if act took no such key.
+-- afterwards, and what an edit, or a requeue with other args, has changed, if anything. It raises an error if the job
+-- is not as expected, or the action is not possible. holder is the job that holds the unique key of one to requeue;
+-- null if act took no such key.
 create function jobq.act_job(action text, job_id bigint, before jsonb, expected text, holder bigint, change jsonb,
     seen jsonb, out state_after text, out edited jsonb)
   language plpgsql
@@ -62,6 +64,13 @@ begin
         end if;
       end if;
       state_after := jobq.requeue(job_id);
+      if change is not null then -- in this transaction: nobody has claimed it with its old args
+        edited := jobq.job_edit(job_id, change, seen);
+        perform jobq.plain_args_refuse(edited -> 'before' -> 'args', edited -> 'after' -> 'args');
+        if edited is not null then -- else it has these args already
+          edited := edited || jobq.job_anew(job_id);
+        end if;
+      end if;
     when 'cancel' then
       state_after := jobq.cancel(job_id);
     when 'delete' then
@@ -162,8 +171,8 @@ create function jobq.act_clone(actor text, job_id bigint, change jsonb)
 declare
   wanted jsonb;
   args_gone boolean;
-  changeable constant text[] := '{kind, args, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max,
-    tags, metadata, partition_key}';
+  changeable constant text[] := '{kind, args, args_patch, queue, priority, run_at, max_attempts, timeout,
+    backoff_base, backoff_max, tags, metadata, partition_key}';
   problem text := case when job_id is null then 'job_id must not be null'
     else jobq.change_problem(change, changeable) end;
 begin
@@ -180,6 +189,10 @@ begin
       message = format(
         'job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args',
         act_clone.job_id);
+  end if;
+  if act_clone.change ? 'args_patch' then
+    wanted := wanted
+      || jsonb_build_object('args', jobq.args_patch(wanted -> 'args', act_clone.change -> 'args_patch'));
   end if;
   if act_clone.change ? 'args' then
     perform jobq.plain_args_refuse((select j.args from jobq.job j where j.id = act_clone.job_id), wanted -> 'args');

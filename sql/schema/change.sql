@@ -284,7 +284,64 @@ begin
   end if;
 end $$;
 
--- job_edit changes a waiting job: the columns that are named in change. The columns named in
+-- args_patched is args with a JSON merge patch (RFC 7396): its members replace those of args, null removes one, and an
+-- object patches an object.
+--
+--   {"dt": 0.1, "model": {"depth": 3, "width": 5}} with {"dt": 0.01, "model": {"width": null}}
+--   is {"dt": 0.01, "model": {"depth": 3}}
+create function jobq.args_patched(args jsonb, patch jsonb) returns jsonb
+  language plpgsql immutable
+  as $$
+begin
+  if jsonb_typeof(patch) <> 'object' then
+    return patch;
+  end if;
+  return coalesce((select jsonb_object_agg(m.key, m.value) from (
+      select a.key, a.value
+        from jsonb_each(case when jsonb_typeof(args) = 'object' then args else '{}' end) a
+        where not patch ? a.key
+      union all
+      select p.key, jobq.args_patched(args -> p.key, p.value)
+        from jsonb_each(patch) p
+        where p.value <> 'null') m), '{}');
+end $$;
+
+-- args_patch is args_patched of a job's args. It raises an error if they have no members to set, or if they would be
+-- too large.
+create function jobq.args_patch(args jsonb, patch jsonb) returns jsonb
+  language plpgsql stable
+  as $$
+declare
+  patched jsonb := jobq.args_patched(args, patch);
+  problem text := case
+    when args ->> '$jobq' = 'enc' then
+      format('its args are encrypted with key "%s": members of them cannot be set, only all of them', args ->> 'key')
+    when jsonb_typeof(args) is distinct from 'object' then 'its args are not an object: they have no members to set'
+    else jobq.json_problem('its args', patched, jobq.args_bytes_max()) end;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ003' using message = problem;
+  end if;
+  return patched;
+end $$;
+
+-- job_anew lets a waiting job, which is locked, begin without what its runs have saved: its checkpoint, and its steps,
+-- which an undo does not bring back. It returns the checkpoint for an undo.
+create function jobq.job_anew(job_id bigint) returns jsonb
+  language plpgsql
+  as $$
+declare
+  saved jsonb;
+begin
+  select p.checkpoint into saved from jobq.pending p where p.id = job_anew.job_id;
+  update jobq.pending p set checkpoint = null where p.id = job_anew.job_id and p.checkpoint is not null;
+  perform jobq.step_forget(s.job_id, s.name)
+    from (select x.job_id, x.name from jobq.step x where x.job_id = job_anew.job_id order by x.number limit 1) s;
+  return case when saved is null then '{}' else jsonb_build_object('checkpoint', saved) end;
+end $$;
+
+-- job_edit changes a waiting job: the columns that are named in change, of which args_patch is a merge patch of
+-- the args (args_patched). The columns named in
 -- seen must still have the values given there. It returns the values of the columns
 -- before and after, or null if they have the new values already. The job keeps its unique key,
 -- which belongs to its kind, and an edit does not change the kind.
@@ -308,6 +365,10 @@ begin
   was := jsonb_build_object('queue', job.queue, 'priority', job.priority, 'run_at', job.run_at, 'max_attempts',
     job.max_attempts, 'tags', nullif(job.tags, '{}'), 'metadata', job.metadata,
     'args', coalesce(job.args, (select a.args from jobq.payload a where a.job_id = job.id)));
+  if change ? 'args_patch' then
+    change := change - 'args_patch'
+      || jsonb_build_object('args', jobq.args_patch(was -> 'args', change -> 'args_patch'));
+  end if;
   -- One moment has as many texts as there are time zones.
   if change ? 'run_at' then
     change := change || jsonb_build_object('run_at', (change ->> 'run_at')::timestamptz);
@@ -358,7 +419,11 @@ begin
     when problem is null then coalesce(
       (select format('change: %s must not be null', m.key) from jsonb_each(change) m
         where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1),
+      case when change ? 'args' and change ? 'args_patch' then 'change: give args or args_patch, and not both' end,
       jobq.json_problem('change: args', change -> 'args', jobq.args_bytes_max()),
+      jobq.json_problem('change: args_patch', change -> 'args_patch', jobq.args_bytes_max()),
+      case when jsonb_typeof(change -> 'args_patch') <> 'object' then
+        'change: args_patch must be an object such as {"dt": 0.01}' end,
       jobq.json_problem('change: metadata', change -> 'metadata', 65536))
     when problem like 'must be %' then format('change must be a JSON object such as {"priority": 1}, not %s',
         coalesce(jsonb_typeof(change), 'null'))

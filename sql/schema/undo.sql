@@ -113,6 +113,26 @@ begin
   return waiting.id is not null;
 end $$;
 
+-- undo_requeue_args gives a job that was requeued with other args those that it had, and its checkpoint. It returns
+-- false if the job is not as the requeue left it, and locks it otherwise: then undo_requeue finds it so, too.
+create function jobq.undo_requeue_args(entry jobq.audit_job) returns boolean
+  language plpgsql
+  as $$
+declare
+  edit jsonb := entry.before -> 'edit';
+begin
+  perform from jobq.pending p
+    where p.id = entry.job_id and p.lease_token = entry.lease_token and p.run_at = entry.version
+      and (p.position is not null or entry.before ->> 'stage' <> 'pending')
+    for update;
+  if not found then
+    return false;
+  end if;
+  perform jobq.job_edit(entry.job_id, edit -> 'before', edit -> 'after');
+  update jobq.pending p set checkpoint = edit -> 'checkpoint' where p.id = entry.job_id and edit ? 'checkpoint';
+  return true;
+end $$;
+
 -- undo_job takes back what an action did to one job, if nothing has happened
 -- to the job since; otherwise it returns why not.
 create function jobq.undo_job(action text, entry jobq.audit_job) returns text
@@ -140,7 +160,10 @@ begin
     when 'cancel' then
       undone := jobq.undo_cancel(entry);
     when 'requeue' then
-      undone := jobq.undo_requeue(entry);
+      if edit is not null then -- with other args, which it is to lose first, while it waits
+        undone := jobq.undo_requeue_args(entry);
+      end if;
+      undone := undone and jobq.undo_requeue(entry);
     else -- edit or clone
       perform from jobq.pending p where p.id = entry.job_id and p.lease_token = entry.lease_token for update;
       undone := found;

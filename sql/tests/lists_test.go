@@ -75,6 +75,8 @@ func listCases() []listCase {
 		{"failed, deep", db.JobPage{States: over[1:], Sort: db.SortFinished, After: &db.JobKey{Time: time.Now().Add(-72 * time.Hour), ID: 1}}, few, few},
 		{"failed within an hour", db.JobPage{States: over[1:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour}, few, few},
 		{"failed within an hour of a moment", db.JobPage{States: over[1:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, few},
+		{"with args and results", db.JobPage{States: all, Sort: db.SortID, Values: true}, few, few},
+		{"running, with args", db.JobPage{States: run[:1], Sort: db.SortID, Values: true}, few, few},
 		{"of a queue", by(all, queue), few, 2 * few},
 		{"one that is over", by(all, one(20_000_004)), few, few},
 		{"one that runs", by(all, one(40_000_026)), few, few},
