@@ -55,6 +55,7 @@ drop function jobq.act_drain(text,text);
 drop function jobq.act_clone(text,bigint,jsonb);
 drop function jobq.act(text,text,bigint[],text[],jsonb[],text,bigint,jsonb);
 drop function jobq.act_each(jobq.audit,text,bigint[],text[],jsonb[]);
+drop function jobq.act_record(bigint,bigint,text,text,jsonb,jsonb);
 drop function jobq.act_job(text,bigint,jsonb,text,bigint,jsonb,jsonb);
 drop function jobq.act_begin(text,text,bigint[],text,bigint,jsonb);
 drop function jobq.why(bigint);

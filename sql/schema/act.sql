@@ -75,6 +75,20 @@ begin
   end case;
 end $$;
 
+-- act_record records for undo what an action has changed of a job.
+create function jobq.act_record(audit_id bigint, job_id bigint, state_before text, state_after text, before jsonb,
+    edited jsonb) returns void
+  language sql
+  as $$
+    insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
+      values (act_record.audit_id, act_record.job_id, (act_record.before -> 'row' ->> 'lease_token')::bigint,
+        coalesce((select p.run_at from jobq.pending p where p.id = act_record.job_id),
+          (select r.finished_at from jobq.run r where r.id = act_record.job_id)),
+        act_record.state_before, act_record.state_after,
+        act_record.before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
+      on conflict do nothing
+  $$;
+
 -- act_each does an action to these jobs, for the action of the audit that has begun: see act, and act_job for what the
 -- action can be.
 create function jobq.act_each(begun jobq.audit, action text, ids bigint[], expected text[], seen jsonb[])
@@ -98,11 +112,8 @@ begin
     where act_each.action like 'requeue%' and r.id = any(act_each.ids) and r.unique_key is not null
       and r.state is not null;
   holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
-  for job in
-    select x.id, x.expected, x.seen
-      from unnest(act_each.ids, act_each.expected, act_each.seen) as x(id, expected, seen)
-      order by x.id
-  loop
+  for job in select j.id, j.expected, j.seen
+      from unnest(act_each.ids, act_each.expected, act_each.seen) as j(id, expected, seen) order by j.id loop
     job_id := job.id;
     before := jobq.job_lock(job.id, act_each.action = 'delete');
     state_before := before -> 'row' ->> 'state';
@@ -124,13 +135,7 @@ begin
     end;
     if changed then
       changes := changes + 1;
-      insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
-        values (audit, job.id, (before -> 'row' ->> 'lease_token')::bigint,
-          coalesce((select p.run_at from jobq.pending p where p.id = job.id),
-            (select r.finished_at from jobq.run r where r.id = job.id)),
-          act_each.state_before, act_each.state_after,
-          before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
-        on conflict do nothing;
+      perform jobq.act_record(audit, job.id, state_before, state_after, before, edited);
     elsif state_before = 'available' then
       held := held || (before -> 'row' ->> 'queue');
     end if;
