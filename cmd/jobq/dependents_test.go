@@ -17,7 +17,9 @@ import (
 func TestRequeueWithDependents(t *testing.T) {
 	t.Parallel()
 	owner, as := rolesServer(t)
-	enqueue := func(after ...int64) int64 { return query[int64](t, owner, "select jobq.enqueue('k', after => $1)", after) }
+	enqueue := func(after ...int64) int64 {
+		return query[int64](t, owner, "select jobq.enqueue('k', after => $1)", after)
+	}
 	settle := func() {
 		_, err := owner.Exec(context.Background(), "select jobq.dependency_step('-infinity', 500) from generate_series(1, 3)")
 		require.NoError(t, err)

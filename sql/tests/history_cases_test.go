@@ -342,6 +342,8 @@ func historyCases() []historyCase {
 		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'q1', 'a', null", inHand, "insert into jobq.paused_key (queue, key, paused_at, paused_by) values ('q1', 'a', now(), 'ann')"},
 		{"KeyWeightAct", db.KeyWeightAct, "'ann', 'q1', 'a', 3", inHand, ""},
 		{"KeyWeightList", db.KeyWeightList, "'{a,b}', 'q1'", few, ""},
+		{"QueueServed", db.QueueServed, "'{k1,none}', 'q1'", 15_000, ""}, // 10,000 sums of the queue
+		{"QueueServed of none", db.QueueServed, "'{k1,none}', 'none'", batch, ""},
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},
