@@ -1,7 +1,10 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -13,6 +16,11 @@ import (
 type Kind struct {
 	Name    string `json:"name"`
 	Workers int64  `json:"workers"` // live ones that have the kind, and do not drain
+
+	// Available is how many jobs of it wait for a worker, and AvailableMore that there may be more: of each queue
+	// the first jobs of its lines are looked at, 200 at most.
+	Available     int64 `json:"available"`
+	AvailableMore bool  `json:"available_more,omitempty"`
 
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
@@ -28,23 +36,43 @@ type Kind struct {
 	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
-// kindsMax bounds the kinds of Kinds.
-const kindsMax = 1000
+// kindsMax bounds the kinds of Kinds, and kindsLook how many available jobs of each queue are looked at for kinds.
+const kindsMax, kindsLook = 1000, 200
 
 // Kinds returns the kinds that live workers have, or of which jobs have ended within the
-// last hour, or that are paused, or have crashed workers of late: up to 1000, by name.
+// last hour, or that are paused, or have crashed workers of late: up to 1000, by name. So are kinds of
+// which jobs only wait, as far as they are among the first available jobs of their queue.
 func (m *Monitor) Kinds(ctx context.Context) ([]Kind, error) {
 	rows, err := m.queries.KindList(ctx, kindsMax, db.Interval(time.Hour))
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, "kinds", err)
 	}
-	kinds := make([]Kind, len(rows))
-	for i, row := range rows {
-		kinds[i] = Kind{
+	waiting, err := m.queries.DoctorWaiting(ctx, kindsLook, db.Interval(time.Minute))
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "kinds that wait", err)
+	}
+	kinds := make(map[string]Kind, len(rows))
+	for _, row := range rows {
+		kinds[row.Name] = Kind{
 			Name: row.Name, Workers: row.Workers, Completed: row.Completed, Failed: row.Failed, Retried: row.Retried, Lost: row.Lost,
 			Crashes: int(row.Crashes), CrashedAt: db.UTC(row.CrashedAt), PausedAt: db.UTC(row.PausedAt),
 			PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
 		}
 	}
-	return kinds, nil
+	for _, row := range waiting {
+		kind := kinds[row.Kind]
+		kind.Name = row.Kind
+		kind.Available += row.Jobs
+		kind.AvailableMore = kind.AvailableMore || row.More
+		kinds[row.Kind] = kind
+	}
+	sorted := slices.SortedFunc(maps.Values(kinds), func(a, b Kind) int { return cmp.Compare(a.Name, b.Name) })
+	return sorted[:min(len(sorted), kindsMax)], nil
+}
+
+// Served says whether a worker has had the queue, and which of the kinds in it: whether one is registered now, or
+// has ended a run within 30 days. Other names may be mistakes, or of workers that are yet to be started.
+func (m *Monitor) Served(ctx context.Context, queue string, kinds ...string) (served bool, known []string, err error) {
+	row, err := m.queries.QueueServed(ctx, kinds, queue)
+	return row.Served, row.Kinds, dberror.Wrap(m.schema, "workers of queue", err)
 }

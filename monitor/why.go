@@ -74,9 +74,12 @@ type ReasonFacts struct {
 	Audit        int64      `json:"audit,omitempty"` // the id of the action
 
 	// Parents are the first 10 jobs that it waits for, and ParentsOpen how many there are:
-	// 10,001 stands for more.
+	// 10,001 stands for more. Of a job that was cancelled with a parent, they are that parent.
 	Parents     []ReasonParent `json:"parents,omitempty"`
 	ParentsOpen int64          `json:"parents_open,omitempty"`
+	// Cause is the job that began it, if a job was cancelled with a parent: the parent itself, or, if that was
+	// cancelled with its own parent, the first of these, over 100 jobs at most.
+	Cause *ReasonCause `json:"cause,omitempty"`
 
 	// Step is the durable step that a job sleeps in, or the event that it waits for, and
 	// StepUntil until when at most; nil for an event without a timeout.
@@ -172,6 +175,15 @@ type ReasonParent struct {
 	ID        int64              `json:"id"`
 	State     jobq.State         `json:"state,omitempty"` // empty when it is gone
 	OnFailure jobq.ParentFailure `json:"on_failure"`      // what is to become of the job that waits
+}
+
+// ReasonCause is a job because of which others were cancelled, as it is now.
+type ReasonCause struct {
+	ID    int64      `json:"id"`
+	State jobq.State `json:"state,omitempty"` // empty when it is gone
+	Error string     `json:"error,omitempty"` // its last one
+	By    string     `json:"by,omitempty"`    // who cancelled it, where the audit knows
+	Note  string     `json:"note,omitempty"`  // and why
 }
 
 // ReasonLock is who holds a lock.

@@ -117,6 +117,28 @@ func claimedCases() []whyCase {
 			[]string{"the audit does not know by whom"},
 			"jobq requeue ",
 		},
+		{"cancelled with its parent", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{MaxAttempts: 1})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}})
+			p.End(p.Claim("q", 1)[0], "failed", true)
+			p.settle(id)
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"it was cancelled at ", " ago: job ", ", for which it waited, has failed: no luck"}, " --with-dependents"},
+		{"cancelled with its parent's parent", func(p planted) int64 {
+			first := p.enqueue(jobq.EnqueueOptions{})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{p.enqueue(jobq.EnqueueOptions{After: []int64{first}})}})
+			p.act(jobq.ActionCancel, first)
+			p.settle(id)
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{", for which it waited, was cancelled; that began with job ", ", which was cancelled by test"}, " --with-dependents"},
+		{"cancelled with a parent that runs again", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{MaxAttempts: 1})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}})
+			p.End(p.Claim("q", 1)[0], "failed", true)
+			p.settle(id)
+			p.act(jobq.ActionRequeue, parent)
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{", for which it waited, has failed; that job is available now"}, "run it again: jobq requeue "},
 		{"ended, and its args gone", func(p planted) int64 {
 			id := p.InState(jobq.StateCompleted, jobq.EnqueueOptions{})
 			p.exec("update jobq.run set args = null, args_apart = true where id = $1", id)

@@ -138,6 +138,15 @@ func (p planted) act(action jobq.Action, id int64) {
 	require.Empty(p, acted.Jobs[0].Problem)
 }
 
+// settle does what a janitor does, until the job does not wait.
+func (p planted) settle(id int64) {
+	p.Helper()
+	require.Eventually(p, func() bool {
+		require.NoError(p, jobtest.ErrorOf(p.Queries.DependencyStep(context.Background(), db.DueFrom(time.Time{}), 500)))
+		return jobtest.State(p.T, p.Client, id) != jobq.StateWaiting
+	}, time.Minute, time.Millisecond)
+}
+
 func (p planted) pause() {
 	p.Helper()
 	require.NoError(p, jobtest.ErrorOf(p.Operator.PauseQueue(context.Background(), "q", "books are closed")))

@@ -42,6 +42,8 @@ type Acted struct {
 	// AuditID is the action's entry in the audit, for Undo.
 	AuditID int64      `json:"audit_id"`
 	Jobs    []ActedJob `json:"jobs"`
+	// Dependents is what became of the jobs that wait for these; nil unless it was asked for: RequeueWithDependents.
+	Dependents *ActedDependents `json:"dependents,omitempty"`
 }
 
 // ActedJob is what came of an action on one job.
@@ -157,10 +159,14 @@ func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Ta
 	acted := &Acted{AuditID: params.AuditID}
 	for _, row := range rows {
 		acted.AuditID = row.Audit
-		acted.Jobs = append(acted.Jobs, ActedJob{
-			ID: row.JobID, Before: jobq.State(row.StateBefore), After: jobq.State(row.StateAfter), Changed: row.Changed,
-			Problem: row.Problem, Code: Code(row.Code),
-		})
+		acted.Jobs = append(acted.Jobs, actedJob(row))
 	}
 	return acted, nil
+}
+
+func actedJob(row db.JobActRow) ActedJob {
+	return ActedJob{
+		ID: row.JobID, Before: jobq.State(row.StateBefore), After: jobq.State(row.StateAfter), Changed: row.Changed,
+		Problem: row.Problem, Code: Code(row.Code),
+	}
 }

@@ -102,7 +102,7 @@ grant execute on function
   jobq.why_first, jobq.why_kind, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn,
   jobq.lane_next, jobq.lane_failed, jobq.why_stopped, jobq.why_workers, jobq.why_served, jobq.why_rate,
   jobq.why_key_limits, jobq.why_limits, jobq.why_waiting, jobq.why_missing, jobq.why_parents, jobq.why_scheduled,
-  jobq.why_running, jobq.why_ended, jobq.why_cancelled, jobq.why_suspended
+  jobq.why_running, jobq.why_ended, jobq.why_cancelled, jobq.why_lost, jobq.parent_named, jobq.why_suspended
   to jobq_viewer, jobq_admin;
 -- a worker lists queues as well, to compare its file with them
 grant execute on function jobq.key_held, jobq.line_last, jobq.line_head, jobq.line_heads_in_turn, jobq.line_heads
@@ -161,8 +161,8 @@ grant execute on function
   jobq.backoff_delay, jobq.unreadable_set_apart, jobq.runs_over, jobq.partition_add, jobq.partition_prune,
   jobq.payload_prune, jobq.default_prune, jobq.history_sweep, jobq.history_analyze, jobq.audit_prune,
   jobq.kinds_crashed, jobq.tell, jobq.step_prune, jobq.emitted_prune, jobq.event_wake_rest,
-  jobq.job_over, jobq.waiting_free, jobq.waiting_cancel, jobq.waiting_settle, jobq.dependents_settle, jobq.look_ended,
-  jobq.dependency_step, jobq.dependency_prune
+  jobq.job_over, jobq.parent_error, jobq.waiting_free, jobq.waiting_cancel, jobq.waiting_settle,
+  jobq.dependents_settle, jobq.look_ended, jobq.dependency_step, jobq.dependency_prune
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it recorded. It
@@ -195,7 +195,8 @@ grant execute on function
   jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
   jobq.length_problem, jobq.note_problem, jobq.actor_of, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.args_patched, jobq.args_patch, jobq.job_anew, jobq.change_problem,
-  jobq.act_begin, jobq.act_job, jobq.act, jobq.act_clone, jobq.act_drain,
+  jobq.act_begin, jobq.act_job, jobq.act_record, jobq.act_each, jobq.act, jobq.act_clone, jobq.act_drain,
+  jobq.act_dependents, jobq.dependent_requeue, jobq.parents_reopen, jobq.parents_lost, jobq.job_over,
   jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,
   jobq.undo_cancel, jobq.undo_requeue, jobq.undo_requeue_args, jobq.undo_job,

@@ -293,6 +293,13 @@ func (f *fake) Act(_ context.Context, action jobq.Action, targets ...operator.Ta
 	return acted, f.err
 }
 
+func (f *fake) RequeueWithDependents(ctx context.Context, targets ...operator.Target) (*operator.Acted, error) {
+	acted, err := f.Act(ctx, jobq.ActionRequeue, targets...)
+	f.written[len(f.written)-1] += " with dependents"
+	acted.Dependents = &operator.ActedDependents{Requeued: 2, Refused: 1, Problems: []operator.ActedJob{{ID: 99, Problem: "it also waits for job 98, which has failed: requeue that with it"}}}
+	return acted, err
+}
+
 func (f *fake) RequeueFromStep(_ context.Context, target operator.Target, step string) (*operator.Acted, int, error) {
 	f.written = append(f.written, fmt.Sprintf("requeue %d:%s/%d from %s", target.ID, target.State, target.LeaseToken, step))
 	at := slices.IndexFunc(f.steps, func(known monitor.Step) bool { return known.Name == step })

@@ -20,6 +20,7 @@ var (
 	Mark, Range, SelectAll   = command.Key(command.Mark), command.Key(command.Range), command.Key(command.SelectAll)
 	Panel, Output            = command.Key(command.Panel), command.Key(command.Output)
 	FromStep                 = command.Key(command.RequeueFromStep)
+	WithDependents           = command.Key(command.RequeueWithDependents)
 	Requeue, Cancel, Delete  = command.Key(command.Requeue), command.Key(command.Cancel), command.Key(command.Delete)
 	Edit, Clone              = command.Key(command.Edit), command.Key(command.Clone)
 	Pause, Drain, Resume     = command.Key(command.Pause), command.Key(command.Drain), command.Key(command.Resume)

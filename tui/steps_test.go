@@ -120,3 +120,22 @@ func TestStepsTold(t *testing.T) {
 	require.Contains(t, told, "step 3 sealed: done 2026-11-21T12:02:32Z in 1.0s  encrypted with key k7")
 	require.Contains(t, told, "step 6 paid order 4711: waits for its event until 2026-11-24T14:02:31Z")
 }
+
+// A requeue with dependents asks, says as which command it can be done, and then how many jobs it came to, and which stays
+// cancelled.
+func TestRequeueWithDependents(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	job := b.fake.jobs[1]
+	job.State = jobq.StateFailed
+	b.press(Palette, fmt.Sprintf("job %d", job.ID), Accept, WithDependents)
+	require.Contains(t, b.plain(), fmt.Sprintf("requeue job %d, failed, with dependents", job.ID))
+	require.Contains(t, b.plain(), fmt.Sprintf("jobq requeue %d --with-dependents", job.ID))
+	require.Empty(t, b.fake.written)
+	b.tick(time.Second)
+	b.press(Yes)
+	require.Equal(t, []string{fmt.Sprintf("requeue %d:failed/%d with dependents", job.ID, job.LeaseToken)}, b.fake.written)
+	require.Contains(t, b.toast, fmt.Sprintf("requeue job %d: it is available, with 2 dependents, 1 stay cancelled: job 99: it also waits", job.ID))
+	b.press(Undo)
+	require.Equal(t, "undo 1", b.fake.written[1])
+}

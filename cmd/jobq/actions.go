@@ -17,7 +17,8 @@ func newRequeueCommand(a *app) *cobra.Command {
 	command := a.newActionCommand(jobq.ActionRequeue, "Make finished, scheduled or waiting jobs available now",
 		`A finished job gets at least one more attempt. A running one is refused: cancel it first.
 Durable steps that are done stay done. With --from-step, one job does a step again, and
-all that came after it; "jobq show" lists them.
+all that came after it; "jobq show" lists them. With --with-dependents, jobs that were
+cancelled because a job failed for which they waited wait for it again.
 
 With --set or --args, the jobs run again with other args; no worker gets one with its old
 args. Such a job begins anew, without its checkpoint and its durable steps, and keeps its
@@ -25,26 +26,65 @@ unique key. Members of encrypted args cannot be set: --args and --keys-file repl
 one job.`, &values)
 	var step string
 	command.Flags().StringVar(&step, "from-step", "", "of one job: do this durable step again, and those after it")
+	var dependents bool
+	command.Flags().BoolVar(&dependents, "with-dependents", false, "let jobs that were cancelled with these wait for them again")
 	command.Example += "\n  jobq requeue --filter 'state:failed tag:sweep1' --set args.dt=0.01 --yes"
 	plain := command.RunE
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		isChange := cmd.Flags().Changed("set") || cmd.Flags().Changed("args")
-		switch isStep := cmd.Flags().Changed("from-step"); {
+		isStep := cmd.Flags().Changed("from-step")
+		switch {
 		case isStep && isChange:
 			return usagef("--from-step is not for other args: a job with other args does all its steps again")
-		case !isStep:
-			return plain(cmd, args)
+		case dependents && (isStep || isChange):
+			return usagef("--with-dependents is not for other args or steps: requeue these first, and then their dependents")
+		case isStep:
+			return a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+				return a.requeueFromStep(cmd, client, args, step)
+			})(cmd, args)
+		case dependents:
+			return a.withClient(a.requeueWithDependents)(cmd, args)
 		}
-		return a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			return a.requeueFromStep(cmd, client, args, step)
-		})(cmd, args)
+		return plain(cmd, args)
 	}
 	return command
 }
 
+// requeueWithDependents requeues jobs, and lets the jobs that were cancelled with them wait again.
+func (a *app) requeueWithDependents(cmd *cobra.Command, args []string, client *jobq.Client) error {
+	given := cmd.Flags().Changed
+	if given("filter") || given("dry-run") || len(args) == 0 {
+		return usagef("--with-dependents is for jobs by their ids; usage: jobq requeue ID... --with-dependents")
+	}
+	targets, err := (&bulkFlags{}).targetsOf(cmd, args)
+	if err != nil {
+		return err
+	}
+	acted, err := a.operator(client).RequeueWithDependents(cmd.Context(), targets...)
+	if acted == nil {
+		return err
+	}
+	err = errors.Join(a.sayActed(cmd, "requeue", acted, actedLine), err)
+	if a.json {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if acted.Changed()+acted.Dependents.Requeued > 0 {
+		fmt.Fprintf(out, "%s made to wait again; take it back with: jobq undo %d\n", format.Count(acted.Dependents.Requeued, "dependent"), acted.AuditID)
+	}
+	for _, job := range acted.Dependents.Problems {
+		fmt.Fprintf(cmd.ErrOrStderr(), "job %d stays cancelled: %s\n", job.ID, job.Problem)
+	}
+	if more := acted.Dependents.Refused - len(acted.Dependents.Problems); more > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "and %s more\n", format.Number(more))
+	}
+	return err
+}
+
 // requeueFromStep requeues one job, and has it do a step again, and those after it.
 func (a *app) requeueFromStep(cmd *cobra.Command, client *jobq.Client, args []string, step string) error {
-	if len(args) != 1 || cmd.Flags().Changed("filter") || cmd.Flags().Changed("dry-run") {
+	given := cmd.Flags().Changed
+	if len(args) != 1 || given("filter") || given("dry-run") || given("with-dependents") {
 		return usagef("--from-step is for one job, by its id; usage: jobq requeue ID --from-step NAME")
 	}
 	id, err := parseID("job", args[0])

@@ -118,14 +118,19 @@ to standard output, with the exit codes of "jobq wait".`,
 				return err
 			}
 			enqueued, err := client.Enqueue(cmd.Context(), job, &options)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case wait:
+			}
+			work := added{}
+			work.add(options.Queue, job.Kind())
+			if wait {
 				fmt.Fprintf(cmd.ErrOrStderr(), "job %d\n", enqueued.ID)
+				work.say(cmd, client)
 				return a.awaitJobs(cmd, client, []int64{enqueued.ID}, waitTimeout)
 			}
-			return a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{enqueued})
+			err = a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{enqueued})
+			work.say(cmd, client)
+			return err
 		},
 	}
 	flags := command.Flags()

@@ -24,6 +24,7 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel() // ends the reader when a line is refused
 	var graph jobq.Graph
+	work := added{}
 	var keys, names []string // by line: the name in the graph, and the one that was given
 	number := 0
 	lines := readLines(ctx, cmd.InOrStdin())
@@ -52,6 +53,7 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 		if key == "" {
 			key = fmt.Sprintf("line %d", number)
 		}
+		work.add(params.Queue, params.Args.Kind())
 		graph.Add(key, params.Args, &params.EnqueueOptions, after...)
 		keys, names = append(keys, key), append(names, job.Name)
 	}
@@ -70,6 +72,7 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 			return err
 		}
 	}
+	work.say(cmd, client)
 	return nil
 }
 

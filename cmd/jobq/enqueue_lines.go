@@ -43,6 +43,7 @@ type lineEnqueuer struct {
 	batch  []jobq.EnqueueParams
 	number int // the line that was read last
 	sent   int // what is in the lines up to this one was added
+	added  added
 }
 
 // enqueueLines adds a job for each line of standard input, in batches. What a
@@ -61,12 +62,14 @@ func (a *app) enqueueInput(
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel() // ends the reader when a line is refused
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	e := &lineEnqueuer{client: client, parse: parse, meter: newMeter(cmd.ErrOrStderr(), in)}
+	e := &lineEnqueuer{client: client, parse: parse, meter: newMeter(cmd.ErrOrStderr(), in), added: added{}}
 	e.print = func(enqueued []jobq.Enqueued) error {
 		return errors.Join(a.printEnqueued(out, enqueued), out.Flush())
 	}
-	defer e.meter.done()
-	return e.run(ctx, read(ctx))
+	err := e.run(ctx, read(ctx))
+	e.meter.done()
+	e.added.say(cmd, client)
+	return err
 }
 
 func (e *lineEnqueuer) run(ctx context.Context, lines <-chan inputLine) error {
@@ -128,6 +131,7 @@ func (e *lineEnqueuer) send(ctx context.Context) error {
 		}
 		return err
 	}
+	e.added.addAll(e.batch)
 	e.batch, e.sent = e.batch[:0], e.number
 	e.meter.add(len(enqueued))
 	if err := e.print(enqueued); err != nil {

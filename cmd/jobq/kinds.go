@@ -26,7 +26,7 @@ A kind whose workers crash again and again is paused by jobq itself: that is its
   jobq kinds resume Encode`,
 	}
 	list := &cobra.Command{
-		Short: "List kinds with their workers and what ended of late", Args: exactArgs(0),
+		Short: "List kinds with their workers, what waits and what ended of late", Args: exactArgs(0),
 		RunE: a.withClient(a.listKinds),
 	}
 	a.addJSONFlag(list)
@@ -41,13 +41,17 @@ func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) err
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), kinds)
 	}
-	t := newTable(cmd.OutOrStdout(), "KIND", "WORKERS", "COMPLETED", "FAILED", "RETRIED", "CRASHES", "PAUSED")
+	t := newTable(cmd.OutOrStdout(), "KIND", "WORKERS", "AVAILABLE", "COMPLETED", "FAILED", "RETRIED", "CRASHES", "PAUSED")
 	for _, kind := range kinds {
 		paused := ""
 		if kind.PausedAt != nil {
 			paused = ago(*kind.PausedAt) + " by " + format.By(kind.PausedBy, kind.PauseReason)
 		}
-		t.row(kind.Name, format.Number(kind.Workers), format.Number(kind.Completed), format.Number(kind.Failed), format.Number(kind.Retried),
+		available := format.Number(kind.Available)
+		if kind.AvailableMore {
+			available += "+"
+		}
+		t.row(kind.Name, format.Number(kind.Workers), available, format.Number(kind.Completed), format.Number(kind.Failed), format.Number(kind.Retried),
 			format.Number(kind.Crashes), paused)
 	}
 	return t.flush()
@@ -113,6 +117,6 @@ func kindKnown(ctx context.Context, client *jobq.Client, name string) error {
 	for i, kind := range kinds {
 		names[i] = kind.Name
 	}
-	return notFoundf("no kind %q is known: no worker has it, and no job of it has ended within the last hour%s",
+	return notFoundf("no kind %q is known: no worker has it, no job of it is available or has ended within the last hour%s",
 		name, didYouMean(name, names))
 }

@@ -29,10 +29,12 @@ func TestKindsCommand(t *testing.T) {
 	require.Equal(t, "kind Encode is paused; take it back with: jobq undo 1\n", command(exitOK, "pause", "Encode", "--reason", "broken"))
 	require.Equal(t, "kind Encode is already paused\n", command(exitOK, "pause", "Encode"))
 	require.Equal(t, "kind Import is paused; take it back with: jobq undo 2\n", command(exitOK, "pause", "Import", "--new"))
-	require.Regexp(t, `Encode +0 +1,200 +0 +0 +0 +\d+m?s ago by .*: broken`, command(exitOK, "list"))
+	require.Regexp(t, `Encode +0 +0 +1,200 +0 +0 +0 +\d+m?s ago by .*: broken`, command(exitOK, "list"))
 	var kinds []monitor.Kind
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "list", "--json")), &kinds))
 	require.Len(t, kinds, 2)
+	query[int64](t, pool, "select jobq.enqueue('Only waits')")
+	require.Regexp(t, `Only waits +0 +1 +0 +0`, command(exitOK, "list"), "no worker has it, and no job of it has ended")
 	require.JSONEq(t, `{"kind": "Encode", "audit_id": 3, "changed": true}`, command(exitOK, "resume", "Encode", "--json"))
 	require.Equal(t, "kind Encode is already running\n", command(exitOK, "resume", "Encode"))
 	out, stderr, code := invoke(t, "", "settings", "set", "quarantine_crashes", "3", "--database-url", url)

@@ -158,6 +158,8 @@ func TestRoles(t *testing.T) {
 		{"select jobq.requeue(" + failed + ")", "admin"},
 		{"select jobq.delete_job(" + failed + ")", "admin"},
 		{"select * from jobq.act('me', 'requeue', array" + failed + "::bigint[], array['failed/0'], null, null, null, null)", "admin"},
+		{"select * from jobq.act_dependents('me', array" + failed + "::bigint[], 0)", "admin"},
+		{"select jobq.parents_reopen(1)", "admin"},
 		{"select * from jobq.act_clone('me', " + failed + ", '{}')", "admin"},
 		{"select jobq.act_drain('me', 'nobody')", "admin"},
 		{"select jobq.wake('work', 'default')", "worker admin"},

@@ -463,6 +463,53 @@ func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, er
 	return items, nil
 }
 
+const JobActDependents = `-- name: JobActDependents :many
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
+  from jobq.act_dependents($1::text, $2::bigint[], $3::bigint) a
+`
+
+type JobActDependentsRow struct {
+	Audit       int64
+	JobID       int64
+	StateBefore string
+	StateAfter  string
+	Changed     bool
+	Code        string
+	Problem     string
+}
+
+// JobActDependents lets jobs wait again that were cancelled with a parent, for an actor, and records it: see
+// act_dependents. It locks unique keys in (kind, key) order, and then the jobs in id order.
+func (q *Queries) JobActDependents(ctx context.Context, actor string, ids []int64, auditID int64) ([]JobActDependentsRow, error) {
+	rows, err := q.db.Query(ctx, JobActDependents, actor, ids, auditID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobActDependentsRow
+	for rows.Next() {
+		var i JobActDependentsRow
+		if err := rows.Scan(
+			&i.Audit,
+			&i.JobID,
+			&i.StateBefore,
+			&i.StateAfter,
+			&i.Changed,
+			&i.Code,
+			&i.Problem,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const JobClone = `-- name: JobClone :one
 select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state
   from jobq.act_clone($1::text, $2::bigint, $3::jsonb) a

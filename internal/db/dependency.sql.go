@@ -73,6 +73,48 @@ func (q *Queries) DependencyStep(ctx context.Context, lookFrom pgtype.Timestampt
 	return i, err
 }
 
+const DependentList = `-- name: DependentList :many
+select d.child::bigint as id, bool_or(d.parent_state <> 'completed' and d.on_failure = 'cancel')::boolean as lost
+  from unnest($1::bigint[]) as p(id)
+  cross join lateral (
+    select x.child, x.parent_state, x.on_failure
+      from jobq.dependency x
+      where x.parent = p.id and x.parent_state is not null and x.child > $2::bigint
+      order by x.child
+      limit $3::integer
+  ) d
+  group by d.child
+  order by d.child
+  limit $3::integer
+`
+
+type DependentListRow struct {
+	ID   int64
+	Lost bool
+}
+
+// DependentList is the jobs that have waited for these jobs, in the order of their ids, the first of them after the
+// given one. Lost are those that such a job cancels that has not completed. Needs dependency_parent_idx.
+func (q *Queries) DependentList(ctx context.Context, parents []int64, after int64, count int32) ([]DependentListRow, error) {
+	rows, err := q.db.Query(ctx, DependentList, parents, after, count)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DependentListRow
+	for rows.Next() {
+		var i DependentListRow
+		if err := rows.Scan(&i.ID, &i.Lost); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const GraphList = `-- name: GraphList :many
 select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue,
     coalesce(g.state::text, '')::text as state,

@@ -322,3 +322,38 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 	}
 	return items, nil
 }
+
+const QueueServed = `-- name: QueueServed :one
+with had as materialized (
+  select w.kinds from jobq.worker w where w.queues -> $2::text is not null
+), ended as materialized (
+  select s.kind
+    from (select t.kind, t.completed + t.failed + t.retried + t.lost as runs from jobq.stat t
+      where t.queue = $2::text order by t.queue, t.minute desc limit 10000) s
+    where s.runs > 0
+  union
+  select d.kind
+    from (select t.queue, t.kind, t.completed + t.failed + t.retried + t.lost as runs from jobq.stat_delta t
+      limit 10000) d
+    where d.queue = $2::text and d.runs > 0
+)
+select (exists (select from had) or exists (select from ended))::boolean as served,
+    array(select k.name from unnest($1::text[]) as k(name)
+      where exists (select from had h where k.name = any(h.kinds))
+        or exists (select from ended e where e.kind = k.name))::text[] as kinds
+`
+
+type QueueServedRow struct {
+	Served bool
+	Kinds  []string
+}
+
+// QueueServed says whether a worker has had the queue, and which of the kinds in it: a worker that has a row, or that
+// ended a run within the 30 days for which stat is kept. It reads the latest 10,000 sums of the queue, and 10,000 sums
+// that are not rolled up yet. The order is for the planner. Needs stat_queue_idx.
+func (q *Queries) QueueServed(ctx context.Context, kinds []string, queue string) (QueueServedRow, error) {
+	row := q.db.QueryRow(ctx, QueueServed, kinds, queue)
+	var i QueueServedRow
+	err := row.Scan(&i.Served, &i.Kinds)
+	return i, err
+}

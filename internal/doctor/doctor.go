@@ -79,6 +79,7 @@ type Limits struct {
 	XIDsHeld           int64         // transactions whose dead rows a standby or a used slot keeps; ten times as many are critical
 	DeadRows           int64         // in a table, if they are also more than the live ones
 	Waited             time.Duration // how long a job may wait for its start; six times as long is critical
+	Unserved           time.Duration // the same, of a queue or a kind that no worker has ever had
 	Late               time.Duration // how late a janitor may be
 	PausedFor          time.Duration // how long a queue or a kind may be paused
 	LostPerHour        int64         // runs whose lease has expired
@@ -90,7 +91,7 @@ type Limits struct {
 
 func defaultLimits() Limits {
 	return Limits{
-		TransactionAge: 5 * time.Minute, SlotBytes: 1 << 30, XIDsHeld: 1_000_000, DeadRows: 100_000, Waited: 10 * time.Minute, Late: 5 * time.Minute,
+		TransactionAge: 5 * time.Minute, SlotBytes: 1 << 30, XIDsHeld: 1_000_000, DeadRows: 100_000, Waited: 10 * time.Minute, Unserved: time.Minute, Late: 5 * time.Minute,
 		PausedFor: 24 * time.Hour, LostPerHour: 10, ClockSkew: 5 * time.Second, NotifyQueueShare: 0.25, ConnectionsShare: 0.8,
 		NotificationWithin: 2 * time.Second,
 	}
@@ -101,7 +102,8 @@ func (l Limits) orDefaults() Limits {
 	d := defaultLimits()
 	return Limits{
 		TransactionAge: cmp.Or(l.TransactionAge, d.TransactionAge), SlotBytes: cmp.Or(l.SlotBytes, d.SlotBytes),
-		XIDsHeld: cmp.Or(l.XIDsHeld, d.XIDsHeld), DeadRows: cmp.Or(l.DeadRows, d.DeadRows), Waited: cmp.Or(l.Waited, d.Waited), Late: cmp.Or(l.Late, d.Late),
+		XIDsHeld: cmp.Or(l.XIDsHeld, d.XIDsHeld), DeadRows: cmp.Or(l.DeadRows, d.DeadRows), Waited: cmp.Or(l.Waited, d.Waited),
+		Unserved: cmp.Or(l.Unserved, d.Unserved), Late: cmp.Or(l.Late, d.Late),
 		PausedFor: cmp.Or(l.PausedFor, d.PausedFor), LostPerHour: cmp.Or(l.LostPerHour, d.LostPerHour), ClockSkew: cmp.Or(l.ClockSkew, d.ClockSkew),
 		NotifyQueueShare: cmp.Or(l.NotifyQueueShare, d.NotifyQueueShare), ConnectionsShare: cmp.Or(l.ConnectionsShare, d.ConnectionsShare),
 		NotificationWithin: cmp.Or(l.NotificationWithin, d.NotificationWithin),

@@ -37,6 +37,7 @@ const (
 	liveWorker = `insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w%d', 1, 'h', '%s', '{"%s": 5}', '{%s}');`
 	oldWorker  = `insert into jobq.worker (id, pid, hostname, version, queues, kinds, started_at) values ('w', 1, 'h', 'v', '{"q": 5}', '{k}', now() - interval '10 minutes');`
 	oldJob     = `insert into jobq.pending (kind, queue, run_at, created_at) values ('%s', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
+	newJob     = `insert into jobq.pending (kind, queue, run_at, created_at) values ('%s', '%s', now() - interval '2 minutes', now() - interval '2 minutes');`
 	oldOfKey   = `insert into jobq.pending (kind, queue, partition_key, run_at, created_at) values ('%s', 'q', '%s', now() - interval '30 minutes', now() - interval '30 minutes');`
 	freshOfKey = `insert into jobq.pending (kind, queue, partition_key) select 'k', 'q', 'a' from generate_series(1, 300);`
 	// freshOfKeys are jobs of more keys than are looked at by their names. A claim has given turns to all of them, and to the key z before.
@@ -81,6 +82,8 @@ func faults() []fault {
 			insert into jobq.event (type, source, message) values ('error', 'j', 'lease -5 cannot be reaped: no')`, nil},
 		{"queues", doctor.Critical, "queue lonely has 1 available jobs", fmt.Sprintf(oldJob, "k", "lonely"), nil},
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},
+		{"queues", doctor.Warning, "queue misspelt has 1 available jobs, for up to 2m0s, and no worker has ever had it", fmt.Sprintf(newJob, "k", "misspelt"), nil},
+		{"kinds", doctor.Warning, "kind misspelt wait in queue q, for up to 2m0s, and no worker there has ever had the kind", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(newJob, "misspelt", "q"), nil},
 		{"waiting", doctor.Warning, "handle the kind: 1. `jobq why 1` says", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKey + fmt.Sprintf(oldOfKey, "unknown", "z"), nil},
 		{"kinds", doctor.Critical, "kind rare", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + freshOfKeys + fmt.Sprintf(oldOfKey, "rare", "z"), nil},

@@ -127,11 +127,22 @@ func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error
 	}
 	for _, name := range names {
 		queue := queues[name]
-		if queue.waited <= p.limits.Waited {
-			continue // its workers may be about to start
+		severity, since := Critical, "no live worker"
+		if queue.waited <= p.limits.Waited { // its workers may be about to start
+			if queue.waited <= p.limits.Unserved {
+				continue
+			}
+			served, err := p.queries.QueueServed(ctx, nil, name)
+			if err != nil {
+				return nil, err
+			}
+			if served.Served {
+				continue
+			}
+			severity, since = Warning, "no worker has ever had it"
 		}
 		findings = append(findings, Finding{
-			Severity: Critical, Problem: fmt.Sprintf("queue %s has %s available jobs, for up to %s, and no live worker", name, atLeast(queue.jobs, queue.more), queue.waited),
+			Severity: severity, Problem: fmt.Sprintf("queue %s has %s available jobs, for up to %s, and %s", name, atLeast(queue.jobs, queue.more), queue.waited, since),
 			Advice: fmt.Sprintf("start a worker for the queue (jobq worker --queue %s=SLOTS …), or delete its jobs if the name is a mistake", name),
 		})
 	}
@@ -141,12 +152,24 @@ func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error
 func checkKinds(ctx context.Context, p *patient) (findings []Finding, err error) {
 	rows, err := p.waiting(ctx)
 	for _, row := range rows {
-		if row.QueueWorkers == 0 || row.KindWorkers > 0 || seconds(row.WaitedSeconds) <= p.limits.Waited {
+		waited := seconds(row.WaitedSeconds)
+		if row.QueueWorkers == 0 || row.KindWorkers > 0 || waited <= min(p.limits.Waited, p.limits.Unserved) {
 			continue
 		}
+		severity, since := Critical, "no live worker there handles the kind"
+		if waited <= p.limits.Waited {
+			served, err := p.queries.QueueServed(ctx, []string{row.Kind}, row.Queue)
+			if err != nil {
+				return nil, err
+			}
+			if len(served.Kinds) > 0 {
+				continue
+			}
+			severity, since = Warning, "no worker there has ever had the kind"
+		}
 		findings = append(findings, Finding{
-			Severity: Critical, Problem: fmt.Sprintf("%s jobs of kind %s wait in queue %s, for up to %s, and no live worker there handles the kind",
-				atLeast(row.Jobs, row.More), row.Kind, row.Queue, seconds(row.WaitedSeconds)),
+			Severity: severity, Problem: fmt.Sprintf("%s jobs of kind %s wait in queue %s, for up to %s, and %s",
+				atLeast(row.Jobs, row.More), row.Kind, row.Queue, waited, since),
 			Advice: "deploy a worker that handles the kind, or delete the jobs if the kind is a mistake: `jobq workers` has the kinds that are handled",
 		})
 	}

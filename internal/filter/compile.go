@@ -2,6 +2,7 @@ package filter
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type Columns struct {
 	// Worker and Args are what some tables lack or keep apart, and Scheduled
 	// says whether the job has yet to become available.
 	Worker, Args, Scheduled string
+	// Unfinished says that no job is over there: then jobq.unique_key has the unique keys.
+	Unfinished bool
 }
 
 // States are the states that the query leaves possible, without the
@@ -104,7 +107,7 @@ func (c *compiler) term(t Term) string {
 	case "kind":
 		return c.texts("j.kind", t.Values)
 	case "key":
-		return c.texts("j.unique_key", t.Values)
+		return c.key(t)
 	case "partition":
 		return c.texts("j.partition_key", t.Values)
 	case "worker":
@@ -130,7 +133,7 @@ func (c *compiler) term(t Term) string {
 		}
 		return fmt.Sprintf("%s %s %s - %s::bigint * interval '1 us'", c.columns.Since, operators[t.Op], now, c.param(age.Microseconds()))
 	case "args":
-		return c.member(c.columns.Args, t)
+		return c.argsMember(t)
 	case "meta":
 		return c.member("j.metadata", t)
 	}
@@ -193,6 +196,27 @@ func (c *compiler) texts(column string, values []Value) string {
 	return strings.Join(alternatives, " or ")
 }
 
+// key asks for unique keys. Of unfinished jobs, the table of keys has each, by kind and key: it is asked for each
+// kind in it, of which there are few. The array keeps the planner from reading the jobs first.
+func (c *compiler) key(t Term) string {
+	condition := c.texts("j.unique_key", t.Values)
+	if !c.columns.Unfinished || t.Negated || slices.ContainsFunc(t.Values, func(v Value) bool { return v.Wild }) {
+		return condition
+	}
+	return condition + " and " + c.columns.ID + ` = any(array(
+        with recursive kind(name) as (
+          (select u.kind from jobq.unique_key u order by u.kind limit 1)
+          union all
+          select (select u.kind from jobq.unique_key u where u.kind > k.name order by u.kind limit 1)
+            from kind k where k.name is not null
+        )
+        select u.job_id
+          from kind k
+          cross join lateral (select x.job_id from jobq.unique_key x
+            where x.kind = k.name and ` + c.texts("x.key", t.Values) + ` offset 0) u
+          where k.name is not null))`
+}
+
 // like is the value as a LIKE pattern.
 func (v Value) like() string {
 	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(v.Text)
@@ -212,6 +236,20 @@ func (c *compiler) numbers(column string, t Term) string {
 	}
 	return fmt.Sprintf("%s = any(%s::text[]::bigint[])", column, c.param(texts))
 }
+
+// argsMember is member of args. Equality asks for the args in the job's row and for those that are kept apart each by
+// itself, with the path as a constant: so it can use the indexes that docs/filter.md tells how to make.
+func (c *compiler) argsMember(t Term) string {
+	if t.Op != ":" || slices.ContainsFunc(t.Path, func(name string) bool { return !pathPattern.MatchString(name) }) {
+		return c.member(c.columns.Args, t)
+	}
+	path := ` #>> '{"` + strings.Join(t.Path, `","`) + `"}'`
+	return c.texts("(j.args"+path+")", t.Values) + " or j.args_apart and (" +
+		c.texts("((select a.args from jobq.payload a where a.job_id = j.id)"+path+")", t.Values) + ")"
+}
+
+// pathPattern is a name in a path that needs no quotes in SQL.
+var pathPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // member compares a member of a JSON column: as text when for equality, so
 // that numbers are compared as they are written, and as numbers for order.

@@ -14,6 +14,7 @@ func (q Query) Page(now time.Time) db.JobPage {
 	page.Condition = func(stage db.Stage, first int) (string, []any) {
 		return q.Condition(Columns{
 			ID: stage.ID, Queue: stage.Queue, Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled, Now: now,
+			Unfinished: stage.Finished == "",
 		}, first)
 	}
 	return page

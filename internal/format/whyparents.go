@@ -45,3 +45,25 @@ func waitsForJobs(id int64, f monitor.ReasonFacts) (says, advice string) {
 	}
 	return says, advice
 }
+
+// withParent is why a job was cancelled with a parent: "job 12, for which it waited, was cancelled; that began with job
+// 11, which has failed: no luck". A job that is not as it was then is told as it is now.
+func withParent(f monitor.ReasonFacts) string {
+	says, cause := f.Error, *f.Cause
+	chained := len(f.Parents) > 0 && f.Parents[0].ID != cause.ID
+	switch {
+	case chained && cause.State == jobq.StateFailed:
+		says += fmt.Sprintf("; that began with job %d, which has failed: %s", cause.ID, cmp.Or(cause.Error, "no error text"))
+	case chained && cause.State == jobq.StateCancelled:
+		says += fmt.Sprintf("; that began with job %d, which was cancelled%s", cause.ID, by(monitor.ReasonFacts{By: cause.By, Note: cause.Note}))
+	case chained:
+		says += fmt.Sprintf("; that began with job %d, which is %s now", cause.ID, cmp.Or(string(cause.State), "gone"))
+	case cause.State == jobq.StateFailed:
+		says += ": " + cmp.Or(cause.Error, "no error text")
+	case cause.State == jobq.StateCancelled:
+		says += by(monitor.ReasonFacts{By: cause.By, Note: cause.Note})
+	case cause.State != "":
+		says += fmt.Sprintf("; that job is %s now", cause.State)
+	}
+	return says
+}

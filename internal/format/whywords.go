@@ -313,7 +313,11 @@ func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice stri
 			errorText(f))
 	case monitor.ReasonCancelled:
 		says = "it was cancelled" + whenOf(f.Since, now) + by(f)
-		if f.By == "" {
+		switch {
+		case f.By != "":
+		case f.Cause != nil:
+			says += ": " + withParent(f)
+		default:
 			says += "; the audit does not know by whom: its own handler, or a call of Client.Cancel or the SQL function"
 			if f.Error != "" {
 				says += "; its last error is " + f.Error
@@ -335,6 +339,9 @@ func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice stri
 		return says, fmt.Sprintf("it cannot run again before %s: until then job %d keeps its unique key, although it is over", clock(*f.KeyUntil), f.KeyHolder)
 	case f.KeyHolder != 0:
 		return says, fmt.Sprintf("it cannot run again while job %d has its unique key: jobq why %d", f.KeyHolder, f.KeyHolder)
+	}
+	if f.Cause != nil && (f.Cause.State == jobq.StateFailed || f.Cause.State == jobq.StateCancelled) {
+		return says, fmt.Sprintf("run both again: jobq requeue %d --with-dependents", f.Cause.ID)
 	}
 	return says, fmt.Sprintf("run it again: jobq requeue %d", id)
 }

@@ -7612,6 +7612,18 @@ begin
   end if;
 end $$;
 
+-- parent_error is the last error of a job that is cancelled with its parent, and parent_named the parent in such an
+-- error: null for any other error.
+create function jobq.parent_error(parent bigint, ended jobq.job_state, gone boolean) returns text
+  language sql stable
+  return format('job %s, for which it waited, %s', parent, case when ended = 'failed' then 'has failed'
+      when gone then 'is gone' else 'was cancelled' end);
+
+create function jobq.parent_named(last_error text) returns bigint
+  language sql immutable
+  return substring(last_error
+      from '^job ([1-9][0-9]{0,17}), for which it waited, (?:has failed|is gone|was cancelled)$')::bigint;
+
 -- waiting_cancel cancels those of these jobs that still wait, with the reason as their last_error.
 create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
   language plpgsql set enable_seqscan = off set jit = off
@@ -7670,9 +7682,7 @@ begin
     lost := array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine)
         and d.on_failure = 'cancel');
     if lost <> '{}' then
-      perform jobq.waiting_cancel(lost,
-        format('job %s, for which it waited, %s', of_parent, case when ended = 'failed' then 'has failed'
-            when gone then 'is gone' else 'was cancelled' end));
+      perform jobq.waiting_cancel(lost, jobq.parent_error(of_parent, ended, gone));
     end if;
   end if;
   perform jobq.waiting_free(mine);
@@ -7684,14 +7694,19 @@ end $$;
 create function jobq.waiting_settle(of_job bigint) returns boolean
   language plpgsql set enable_seqscan = off set jit = off
   as $$
+declare
+  lost record;
 begin
   perform from jobq.pending p where p.id = of_job and p.waits for update skip locked;
   if not found then
     return not exists (select from jobq.pending p where p.id = of_job and p.waits);
   end if;
-  if exists (select from jobq.dependency d where d.child = of_job and d.parent_state <> 'completed'
-      and d.on_failure = 'cancel') then
-    perform jobq.waiting_cancel(array[of_job], 'a job for which it waited has failed or was cancelled');
+  select d.parent, d.parent_state as ended into lost
+    from jobq.dependency d
+    where d.child = of_job and d.parent_state <> 'completed' and d.on_failure = 'cancel'
+    limit 1;
+  if found then
+    perform jobq.waiting_cancel(array[of_job], jobq.parent_error(lost.parent, lost.ended, false));
   else
     perform jobq.waiting_free(array[of_job]);
   end if;
@@ -9628,6 +9643,33 @@ begin
   return jsonb_build_object('by', cancel.actor, 'note', cancel.note);
 end $$;
 
+-- why_lost is the parent with which a job was cancelled, by its last error, and the job that began it: 13 was cancelled
+-- with 12, and 12 because 11 had failed. It looks back over 100 jobs at most.
+create function jobq.why_lost(last_error text) returns jsonb
+  language plpgsql stable
+  as $$
+declare
+  parent constant bigint := jobq.parent_named(last_error);
+  cause bigint := parent;
+  next bigint;
+  job record;
+begin
+  if parent is null then
+    return '{}';
+  end if;
+  for step in 1..100 loop
+    select j.id, j.state, j.last_error, j.lease_token, j.finished_at into job from jobq.job j where j.id = cause;
+    next := case when job.state = 'cancelled' then jobq.parent_named(job.last_error) end;
+    exit when next is null;
+    cause := next;
+  end loop;
+  return jsonb_build_object(
+    'parents', jsonb_build_array(jsonb_build_object('id', parent, 'on_failure', 'cancel',
+      'state', (select j.state from jobq.job j where j.id = parent))),
+    'cause', jsonb_build_object('id', cause, 'state', job.state, 'error', job.last_error) || case
+      when job.state = 'cancelled' then jobq.why_cancelled(cause, job.lease_token, job.finished_at) else '{}' end);
+end $$;
+
 -- why says why a job is not running, or where it is: one row for each reason, with its facts. Each reason is enough by
 -- itself. docs/sql.md lists the reasons. It locks and changes nothing, so that a viewer may call it. It does not wait
 -- for a table that somebody has locked even for readers: that lock is then the only reason that it can give.
@@ -9676,7 +9718,7 @@ begin
         when 'failed' then jsonb_build_object('attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
             job.last_error)
         when 'cancelled' then jsonb_build_object('error', job.last_error)
-            || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
+            || jobq.why_lost(job.last_error) || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
         else '{}'
       end);
   end if;
@@ -9721,7 +9763,7 @@ end $$;
 -- act_job does an action to one job, which job_lock has locked and returned as before. It returns the job's state
 -- afterwards, and what an edit, or a requeue with other args, has changed, if anything. It raises an error if the job
 -- is not as expected, or the action is not possible. holder is the job that holds the unique key of one to requeue;
--- null if act took no such key.
+-- null if act took no such key. requeue_dependent is a requeue of a job that is to wait for its parents again.
 create function jobq.act_job(action text, job_id bigint, before jsonb, expected text, holder bigint, change jsonb,
     seen jsonb, out state_after text, out edited jsonb)
   language plpgsql
@@ -9735,12 +9777,12 @@ begin
     raise sqlstate 'JQ002' using message = 'no such job';
   elsif expected <> format('%s/%s', state, row ->> 'lease_token') then
     raise sqlstate 'JQ003' using message = changed;
-  elsif state = 'running' and action in ('requeue', 'delete') then
+  elsif state = 'running' and action in ('requeue', 'requeue_dependent', 'delete') then
     -- Even if it has ended with its lease just now: what would be put back is another row than the one seen.
     raise sqlstate 'JQ003' using message = format('job %s is running', job_id);
   end if;
   case action
-    when 'requeue' then
+    when 'requeue', 'requeue_dependent' then
       if before ->> 'stage' = 'finished' and row ->> 'unique_key' is not null then
         if holder is null then -- a key that was not to be had before the first job was locked is not waited for now
           raise sqlstate 'JQ003' using message = changed;
@@ -9748,7 +9790,7 @@ begin
           perform jobq.unique_key_refuse(row ->> 'kind', row ->> 'unique_key', holder);
         end if;
       end if;
-      state_after := jobq.requeue(job_id);
+      state_after := case when action = 'requeue' then jobq.requeue(job_id) else jobq.dependent_requeue(job_id) end;
       if change is not null then -- in this transaction: nobody has claimed it with its old args
         edited := jobq.job_edit(job_id, change, seen);
         perform jobq.plain_args_refuse(edited -> 'before' -> 'args', edited -> 'after' -> 'args');
@@ -9768,6 +9810,81 @@ begin
   end case;
 end $$;
 
+-- act_record records for undo what an action has changed of a job.
+create function jobq.act_record(audit_id bigint, job_id bigint, state_before text, state_after text, before jsonb,
+    edited jsonb) returns void
+  language sql
+  as $$
+    insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
+      values (act_record.audit_id, act_record.job_id, (act_record.before -> 'row' ->> 'lease_token')::bigint,
+        coalesce((select p.run_at from jobq.pending p where p.id = act_record.job_id),
+          (select r.finished_at from jobq.run r where r.id = act_record.job_id)),
+        act_record.state_before, act_record.state_after,
+        act_record.before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
+      on conflict do nothing
+  $$;
+
+-- act_each does an action to these jobs, for the action of the audit that has begun: see act, and act_job for what the
+-- action can be.
+create function jobq.act_each(begun jobq.audit, action text, ids bigint[], expected text[], seen jsonb[])
+    returns table (audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text,
+      problem text)
+  language plpgsql
+  as $$
+declare
+  taken record; -- unique keys of jobs to requeue
+  holders bigint[]; -- and who has each
+  job record;
+  before jsonb;
+  edited jsonb;
+  changes integer := 0;
+  refusals integer := 0;
+  held text[] := '{}'; -- queues with available jobs that stay and were locked
+begin
+  audit := begun.id;
+  select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
+    from jobq.run r
+    where act_each.action like 'requeue%' and r.id = any(act_each.ids) and r.unique_key is not null
+      and r.state is not null;
+  holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+  for job in select j.id, j.expected, j.seen
+      from unnest(act_each.ids, act_each.expected, act_each.seen) as j(id, expected, seen) order by j.id loop
+    job_id := job.id;
+    before := jobq.job_lock(job.id, act_each.action = 'delete');
+    state_before := before -> 'row' ->> 'state';
+    code := null;
+    problem := null;
+    begin
+      select d.* into state_after, edited from jobq.act_job(act_each.action, job.id, before, job.expected,
+        holders[array_position(taken.ids, job.id)], begun.change, job.seen) d;
+      if state_after = 'completed' then -- meanwhile, if not before
+        state_before := state_after;
+      end if;
+      changed := state_after <> state_before or state_before = 'running' or edited is not null;
+    exception when sqlstate 'JQ002' or sqlstate 'JQ003' or sqlstate 'JQ004' then
+      state_after := null;
+      changed := false;
+      code := sqlstate;
+      problem := sqlerrm;
+      refusals := refusals + 1;
+    end;
+    if changed then
+      changes := changes + 1;
+      perform jobq.act_record(audit, job.id, state_before, state_after, before, edited);
+    elsif state_before = 'available' then
+      held := held || (before -> 'row' ->> 'queue');
+    end if;
+    return next;
+  end loop;
+  update jobq.audit a
+    set done = a.done + changes, refused = a.refused + refusals,
+      id_done = case when a.id_max is not null then (select min(x) from unnest(act_each.ids) x) end
+    where a.id = act_each.audit;
+  perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  -- Whoever looked meanwhile passed those by.
+  perform jobq.wake('head', h.queue) from (select distinct q.queue from unnest(held) as q(queue)) h;
+end $$;
+
 -- act requeues, cancels, deletes or edits jobs in the name of an actor, in the order of their
 -- ids, and records it under the given row of the audit, or under a new one. If
 -- expected has a text, such as 'failed/7', the job must be in that state with
@@ -9784,64 +9901,10 @@ create function jobq.act(
   audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text, problem text)
   language plpgsql
   as $$
-declare
-  begun jobq.audit := jobq.act_begin(act.actor, act.action, act.ids, act.target, act.audit_id, act.change);
-  taken record; -- unique keys of jobs to requeue
-  holders bigint[]; -- and who has each
-  job record;
-  before jsonb;
-  edited jsonb;
-  changes integer := 0;
-  refusals integer := 0;
-  held text[] := '{}'; -- queues with available jobs that stay and were locked
 begin
-  audit := begun.id;
-  select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
-    from jobq.run r
-    where act.action = 'requeue' and r.id = any(act.ids) and r.unique_key is not null and r.state is not null;
-  holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
-  for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen)
-      order by x.id loop
-    job_id := job.id;
-    before := jobq.job_lock(job.id, act.action = 'delete');
-    state_before := before -> 'row' ->> 'state';
-    code := null;
-    problem := null;
-    begin
-      select d.* into state_after, edited from jobq.act_job(act.action, job.id, before, job.expected,
-        holders[array_position(taken.ids, job.id)], begun.change, job.seen) d;
-      if state_after = 'completed' then -- meanwhile, if not before
-        state_before := state_after;
-      end if;
-      changed := state_after <> state_before or state_before = 'running' or edited is not null;
-    exception when sqlstate 'JQ002' or sqlstate 'JQ003' or sqlstate 'JQ004' then
-      state_after := null;
-      changed := false;
-      code := sqlstate;
-      problem := sqlerrm;
-      refusals := refusals + 1;
-    end;
-    if changed then
-      changes := changes + 1;
-      insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
-        values (audit, job.id, (before -> 'row' ->> 'lease_token')::bigint,
-          coalesce((select p.run_at from jobq.pending p where p.id = job.id),
-            (select r.finished_at from jobq.run r where r.id = job.id)),
-          act.state_before, act.state_after,
-          before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
-        on conflict do nothing;
-    elsif state_before = 'available' then
-      held := held || (before -> 'row' ->> 'queue');
-    end if;
-    return next;
-  end loop;
-  update jobq.audit a
-    set done = a.done + changes, refused = a.refused + refusals,
-      id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
-    where a.id = act.audit;
-  perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
-  -- Whoever looked meanwhile passed those by.
-  perform jobq.wake('head', h.queue) from (select distinct q.queue from unnest(held) as q(queue)) h;
+  return query select e.* from jobq.act_each(
+    jobq.act_begin(act.actor, act.action, act.ids, act.target, act.audit_id, act.change),
+    act.action, act.ids, act.expected, act.seen) e;
 end $$;
 comment on function jobq.act is 'Does one action to up to 1000 jobs, and records it for jobq.undo.';
 
@@ -9919,6 +9982,117 @@ begin
   end if;
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
+
+-- Jobs that were cancelled because a job for which they waited had failed, and that wait again when it is requeued.
+
+-- parents_lost says why a job cannot wait for its parents again: one of them is over, in a way that cancels the job.
+-- Null if it can.
+create function jobq.parents_lost(of_child bigint) returns text
+  language sql volatile set enable_seqscan = off set jit = off
+  as $$
+    select format('it also waits for job %s, which %s', d.parent, case when o.gone then 'is gone'
+        when o.state = 'failed' then 'has failed: requeue that with it'
+        else 'was cancelled: requeue that with it' end)
+      from jobq.dependency d
+      cross join lateral jobq.job_over(d.parent) o
+      where d.child = of_child and d.on_failure = 'cancel' and d.parent_state is distinct from 'completed'
+        and o.state <> 'completed'
+      order by d.parent
+      limit 1
+  $$;
+
+-- parents_reopen makes a job, whose row the caller has locked, wait for those of its parents again that are not over
+-- any more. The janitor looks at these for a while, as at the parents of a new job: they may be ending just now.
+create function jobq.parents_reopen(of_child bigint) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+  as $$
+declare
+  waits_for bigint[];
+begin
+  with parent as materialized (
+    select d.parent, o.state, o.lease_id
+      from jobq.dependency d
+      left join lateral jobq.job_over(d.parent) o on true
+      where d.child = of_child and d.parent_state <> 'completed'
+  ), changed as (
+    update jobq.dependency d set parent_state = p.state, parent_lease = p.lease_id
+      from parent p
+      where d.child = of_child and d.parent = p.parent
+      returning d.parent, d.parent_state
+  )
+  select array_agg(c.parent) filter (where c.parent_state is null) into waits_for from changed c;
+  if waits_for is null then
+    perform jobq.look_soon(array[of_child]);
+  else
+    perform jobq.look_soon(waits_for, true);
+  end if;
+end $$;
+
+-- dependent_requeue lets a job wait again that was cancelled with its parent, and that job_lock has locked. It raises
+-- an error if another of its parents is over, in a way that would cancel it again, or if its args are gone.
+create function jobq.dependent_requeue(job_id bigint) returns jobq.job_state
+  language plpgsql
+  as $$
+declare
+  lost text := jobq.parents_lost(job_id);
+  ended jobq.run;
+begin
+  if lost is not null then
+    raise sqlstate 'JQ003' using message = lost;
+  end if;
+  delete from jobq.run r where r.id = dependent_requeue.job_id and r.state = 'cancelled' returning r.* into ended;
+  ended.attempts := least(ended.attempts, 32766);
+  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  insert into jobq.pending
+    select n.* from jobq.pending_of(ended, null, coalesce(ended.run_at, ended.created_at), ended.attempts,
+      ended.crashes, null, null, ended.checkpoint, true) n;
+  perform jobq.args_require(dependent_requeue.job_id);
+  perform jobq.parents_reopen(dependent_requeue.job_id);
+  return 'waiting';
+end $$;
+
+-- act_dependents lets those of these jobs wait again that were cancelled with a parent, and records it under a requeue
+-- of the audit, or a new one. For example: 12 waits for 11, and 13 waits for 12; 11 has failed, so 12 and 13 were
+-- cancelled. After a requeue of 11, it is called for 12, and then for 13. It returns what act returns. A job that
+-- somebody has cancelled is left out. A job that cannot wait yet, because another parent is over, is returned with a
+-- problem, and does not count as refused: it may be asked for again when that parent has come back. A call takes
+-- 1,000 jobs at most.
+create function jobq.act_dependents(actor text, ids bigint[], audit_id bigint) returns table (
+    audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text, problem text)
+  language plpgsql set enable_seqscan = off set jit = off
+  as $$
+declare
+  begun jobq.audit := jobq.act_begin(act_dependents.actor, 'requeue', act_dependents.ids, null,
+    act_dependents.audit_id, null);
+  job record;
+  ready bigint[] := '{}';
+  expected text[] := '{}';
+begin
+  audit := begun.id;
+  state_before := 'cancelled';
+  changed := false;
+  code := 'JQ003';
+  for job in
+    select i.id, r.lease_id
+      from unnest(act_dependents.ids) as i(id)
+      cross join lateral (select x.lease_id, x.last_error from jobq.run x
+          where x.id = i.id and x.state = 'cancelled' and x.slot = 0 limit 1) r
+      where jobq.parent_named(r.last_error) is not null
+      order by i.id
+  loop
+    job_id := job.id;
+    problem := jobq.parents_lost(job.id);
+    if problem is not null then
+      return next;
+    else
+      ready := ready || job.id;
+      expected := expected || format('cancelled/%s', job.lease_id);
+    end if;
+  end loop;
+  return query select e.* from jobq.act_each(begun, 'requeue_dependent', ready, expected, null) e;
+end $$;
+comment on function jobq.act_dependents is
+  'Lets jobs wait again that were cancelled with a parent, and records it for jobq.undo.';
 
 -- Actions of people on queues, kinds, keys and settings.
 
@@ -10340,7 +10514,8 @@ begin
   return true;
 end $$;
 
--- undo_requeue puts a job back where a requeue found it. It returns false if the job is not as the requeue left it.
+-- undo_requeue puts a job back where a requeue found it. It returns false if the job is not as the requeue left it. One
+-- that was cancelled with its parent may have been cancelled again, since the undo has put back the parent before.
 create function jobq.undo_requeue(entry jobq.audit_job) returns boolean
   language plpgsql
   as $$
@@ -10364,6 +10539,9 @@ begin
       returning p.* into waiting;
     if found then
       perform jobq.run_restore(to_jsonb(waiting) || row); -- which has what the requeue has changed
+    elsif entry.state_after = 'waiting' then
+      return exists (select from jobq.run r where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0
+        and jobq.parent_named(r.last_error) is not null);
     end if;
   end if;
   return waiting.id is not null;

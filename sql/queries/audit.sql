@@ -9,6 +9,14 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
         from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
     sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
 
+-- JobActDependents lets jobs wait again that were cancelled with a parent, for an actor, and records it: see
+-- act_dependents. It locks unique keys in (kind, key) order, and then the jobs in id order.
+-- name: JobActDependents :many
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
+  from jobq.act_dependents(sqlc.arg(actor)::text, sqlc.arg(ids)::bigint[], sqlc.arg(audit_id)::bigint) a;
+
 -- JobClone adds a copy of another job. No row if there is no such job.
 -- name: JobClone :one
 select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state

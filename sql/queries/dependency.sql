@@ -20,6 +20,22 @@ select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state:
     p.result::jsonb as result
   from jobq.parents(sqlc.arg(id)::bigint, sqlc.arg(after)::bigint, sqlc.arg(count)::integer) p;
 
+-- DependentList is the jobs that have waited for these jobs, in the order of their ids, the first of them after the
+-- given one. Lost are those that such a job cancels that has not completed. Needs dependency_parent_idx.
+-- name: DependentList :many
+select d.child::bigint as id, bool_or(d.parent_state <> 'completed' and d.on_failure = 'cancel')::boolean as lost
+  from unnest(sqlc.arg(parents)::bigint[]) as p(id)
+  cross join lateral (
+    select x.child, x.parent_state, x.on_failure
+      from jobq.dependency x
+      where x.parent = p.id and x.parent_state is not null and x.child > sqlc.arg(after)::bigint
+      order by x.child
+      limit sqlc.arg(count)::integer
+  ) d
+  group by d.child
+  order by d.child
+  limit sqlc.arg(count)::integer;
+
 -- GraphList is the jobs with which a job belongs together, in the order of their ids: see
 -- graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.
 -- name: GraphList :many

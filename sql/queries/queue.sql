@@ -118,6 +118,28 @@ select n.name::text as name,
   left join jobq.queue q on q.name = n.name
   order by n.name;
 
+-- QueueServed says whether a worker has had the queue, and which of the kinds in it: a worker that has a row, or that
+-- ended a run within the 30 days for which stat is kept. It reads the latest 10,000 sums of the queue, and 10,000 sums
+-- that are not rolled up yet. The order is for the planner. Needs stat_queue_idx.
+-- name: QueueServed :one
+with had as materialized (
+  select w.kinds from jobq.worker w where w.queues -> sqlc.arg(queue)::text is not null
+), ended as materialized (
+  select s.kind
+    from (select t.kind, t.completed + t.failed + t.retried + t.lost as runs from jobq.stat t
+      where t.queue = sqlc.arg(queue)::text order by t.queue, t.minute desc limit 10000) s
+    where s.runs > 0
+  union
+  select d.kind
+    from (select t.queue, t.kind, t.completed + t.failed + t.retried + t.lost as runs from jobq.stat_delta t
+      limit 10000) d
+    where d.queue = sqlc.arg(queue)::text and d.runs > 0
+)
+select (exists (select from had) or exists (select from ended))::boolean as served,
+    array(select k.name from unnest(sqlc.arg(kinds)::text[]) as k(name)
+      where exists (select from had h where k.name = any(h.kinds))
+        or exists (select from ended e where e.kind = k.name))::text[] as kinds;
+
 -- KindList is the kinds that a live worker handles, of which jobs have ended within the span, that are
 -- paused, or that have crashed workers within a day (kinds_crashed ignores older crashes). It returns
 -- how many workers handle each kind, and what has ended within the span. The limits are for the

@@ -36,7 +36,7 @@ end $$;
 -- act_job does an action to one job, which job_lock has locked and returned as before. It returns the job's state
 -- afterwards, and what an edit, or a requeue with other args, has changed, if anything. It raises an error if the job
 -- is not as expected, or the action is not possible. holder is the job that holds the unique key of one to requeue;
--- null if act took no such key.
+-- null if act took no such key. requeue_dependent is a requeue of a job that is to wait for its parents again.
 create function jobq.act_job(action text, job_id bigint, before jsonb, expected text, holder bigint, change jsonb,
     seen jsonb, out state_after text, out edited jsonb)
   language plpgsql
@@ -50,12 +50,12 @@ begin
     raise sqlstate 'JQ002' using message = 'no such job';
   elsif expected <> format('%s/%s', state, row ->> 'lease_token') then
     raise sqlstate 'JQ003' using message = changed;
-  elsif state = 'running' and action in ('requeue', 'delete') then
+  elsif state = 'running' and action in ('requeue', 'requeue_dependent', 'delete') then
     -- Even if it has ended with its lease just now: what would be put back is another row than the one seen.
     raise sqlstate 'JQ003' using message = format('job %s is running', job_id);
   end if;
   case action
-    when 'requeue' then
+    when 'requeue', 'requeue_dependent' then
       if before ->> 'stage' = 'finished' and row ->> 'unique_key' is not null then
         if holder is null then -- a key that was not to be had before the first job was locked is not waited for now
           raise sqlstate 'JQ003' using message = changed;
@@ -63,7 +63,7 @@ begin
           perform jobq.unique_key_refuse(row ->> 'kind', row ->> 'unique_key', holder);
         end if;
       end if;
-      state_after := jobq.requeue(job_id);
+      state_after := case when action = 'requeue' then jobq.requeue(job_id) else jobq.dependent_requeue(job_id) end;
       if change is not null then -- in this transaction: nobody has claimed it with its old args
         edited := jobq.job_edit(job_id, change, seen);
         perform jobq.plain_args_refuse(edited -> 'before' -> 'args', edited -> 'after' -> 'args');
@@ -83,6 +83,81 @@ begin
   end case;
 end $$;
 
+-- act_record records for undo what an action has changed of a job.
+create function jobq.act_record(audit_id bigint, job_id bigint, state_before text, state_after text, before jsonb,
+    edited jsonb) returns void
+  language sql
+  as $$
+    insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
+      values (act_record.audit_id, act_record.job_id, (act_record.before -> 'row' ->> 'lease_token')::bigint,
+        coalesce((select p.run_at from jobq.pending p where p.id = act_record.job_id),
+          (select r.finished_at from jobq.run r where r.id = act_record.job_id)),
+        act_record.state_before, act_record.state_after,
+        act_record.before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
+      on conflict do nothing
+  $$;
+
+-- act_each does an action to these jobs, for the action of the audit that has begun: see act, and act_job for what the
+-- action can be.
+create function jobq.act_each(begun jobq.audit, action text, ids bigint[], expected text[], seen jsonb[])
+    returns table (audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text,
+      problem text)
+  language plpgsql
+  as $$
+declare
+  taken record; -- unique keys of jobs to requeue
+  holders bigint[]; -- and who has each
+  job record;
+  before jsonb;
+  edited jsonb;
+  changes integer := 0;
+  refusals integer := 0;
+  held text[] := '{}'; -- queues with available jobs that stay and were locked
+begin
+  audit := begun.id;
+  select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
+    from jobq.run r
+    where act_each.action like 'requeue%' and r.id = any(act_each.ids) and r.unique_key is not null
+      and r.state is not null;
+  holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+  for job in select j.id, j.expected, j.seen
+      from unnest(act_each.ids, act_each.expected, act_each.seen) as j(id, expected, seen) order by j.id loop
+    job_id := job.id;
+    before := jobq.job_lock(job.id, act_each.action = 'delete');
+    state_before := before -> 'row' ->> 'state';
+    code := null;
+    problem := null;
+    begin
+      select d.* into state_after, edited from jobq.act_job(act_each.action, job.id, before, job.expected,
+        holders[array_position(taken.ids, job.id)], begun.change, job.seen) d;
+      if state_after = 'completed' then -- meanwhile, if not before
+        state_before := state_after;
+      end if;
+      changed := state_after <> state_before or state_before = 'running' or edited is not null;
+    exception when sqlstate 'JQ002' or sqlstate 'JQ003' or sqlstate 'JQ004' then
+      state_after := null;
+      changed := false;
+      code := sqlstate;
+      problem := sqlerrm;
+      refusals := refusals + 1;
+    end;
+    if changed then
+      changes := changes + 1;
+      perform jobq.act_record(audit, job.id, state_before, state_after, before, edited);
+    elsif state_before = 'available' then
+      held := held || (before -> 'row' ->> 'queue');
+    end if;
+    return next;
+  end loop;
+  update jobq.audit a
+    set done = a.done + changes, refused = a.refused + refusals,
+      id_done = case when a.id_max is not null then (select min(x) from unnest(act_each.ids) x) end
+    where a.id = act_each.audit;
+  perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  -- Whoever looked meanwhile passed those by.
+  perform jobq.wake('head', h.queue) from (select distinct q.queue from unnest(held) as q(queue)) h;
+end $$;
+
 -- act requeues, cancels, deletes or edits jobs in the name of an actor, in the order of their
 -- ids, and records it under the given row of the audit, or under a new one. If
 -- expected has a text, such as 'failed/7', the job must be in that state with
@@ -99,64 +174,10 @@ create function jobq.act(
   audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text, problem text)
   language plpgsql
   as $$
-declare
-  begun jobq.audit := jobq.act_begin(act.actor, act.action, act.ids, act.target, act.audit_id, act.change);
-  taken record; -- unique keys of jobs to requeue
-  holders bigint[]; -- and who has each
-  job record;
-  before jsonb;
-  edited jsonb;
-  changes integer := 0;
-  refusals integer := 0;
-  held text[] := '{}'; -- queues with available jobs that stay and were locked
 begin
-  audit := begun.id;
-  select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
-    from jobq.run r
-    where act.action = 'requeue' and r.id = any(act.ids) and r.unique_key is not null and r.state is not null;
-  holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
-  for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen)
-      order by x.id loop
-    job_id := job.id;
-    before := jobq.job_lock(job.id, act.action = 'delete');
-    state_before := before -> 'row' ->> 'state';
-    code := null;
-    problem := null;
-    begin
-      select d.* into state_after, edited from jobq.act_job(act.action, job.id, before, job.expected,
-        holders[array_position(taken.ids, job.id)], begun.change, job.seen) d;
-      if state_after = 'completed' then -- meanwhile, if not before
-        state_before := state_after;
-      end if;
-      changed := state_after <> state_before or state_before = 'running' or edited is not null;
-    exception when sqlstate 'JQ002' or sqlstate 'JQ003' or sqlstate 'JQ004' then
-      state_after := null;
-      changed := false;
-      code := sqlstate;
-      problem := sqlerrm;
-      refusals := refusals + 1;
-    end;
-    if changed then
-      changes := changes + 1;
-      insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
-        values (audit, job.id, (before -> 'row' ->> 'lease_token')::bigint,
-          coalesce((select p.run_at from jobq.pending p where p.id = job.id),
-            (select r.finished_at from jobq.run r where r.id = job.id)),
-          act.state_before, act.state_after,
-          before || case when edited is null then '{}' else jsonb_build_object('edit', edited) end)
-        on conflict do nothing;
-    elsif state_before = 'available' then
-      held := held || (before -> 'row' ->> 'queue');
-    end if;
-    return next;
-  end loop;
-  update jobq.audit a
-    set done = a.done + changes, refused = a.refused + refusals,
-      id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
-    where a.id = act.audit;
-  perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
-  -- Whoever looked meanwhile passed those by.
-  perform jobq.wake('head', h.queue) from (select distinct q.queue from unnest(held) as q(queue)) h;
+  return query select e.* from jobq.act_each(
+    jobq.act_begin(act.actor, act.action, act.ids, act.target, act.audit_id, act.change),
+    act.action, act.ids, act.expected, act.seen) e;
 end $$;
 comment on function jobq.act is 'Does one action to up to 1000 jobs, and records it for jobq.undo.';
 

@@ -165,6 +165,18 @@ begin
   end if;
 end $$;
 
+-- parent_error is the last error of a job that is cancelled with its parent, and parent_named the parent in such an
+-- error: null for any other error.
+create function jobq.parent_error(parent bigint, ended jobq.job_state, gone boolean) returns text
+  language sql stable
+  return format('job %s, for which it waited, %s', parent, case when ended = 'failed' then 'has failed'
+      when gone then 'is gone' else 'was cancelled' end);
+
+create function jobq.parent_named(last_error text) returns bigint
+  language sql immutable
+  return substring(last_error
+      from '^job ([1-9][0-9]{0,17}), for which it waited, (?:has failed|is gone|was cancelled)$')::bigint;
+
 -- waiting_cancel cancels those of these jobs that still wait, with the reason as their last_error.
 create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
   language plpgsql set enable_seqscan = off set jit = off
@@ -223,9 +235,7 @@ begin
     lost := array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine)
         and d.on_failure = 'cancel');
     if lost <> '{}' then
-      perform jobq.waiting_cancel(lost,
-        format('job %s, for which it waited, %s', of_parent, case when ended = 'failed' then 'has failed'
-            when gone then 'is gone' else 'was cancelled' end));
+      perform jobq.waiting_cancel(lost, jobq.parent_error(of_parent, ended, gone));
     end if;
   end if;
   perform jobq.waiting_free(mine);
@@ -237,14 +247,19 @@ end $$;
 create function jobq.waiting_settle(of_job bigint) returns boolean
   language plpgsql set enable_seqscan = off set jit = off
   as $$
+declare
+  lost record;
 begin
   perform from jobq.pending p where p.id = of_job and p.waits for update skip locked;
   if not found then
     return not exists (select from jobq.pending p where p.id = of_job and p.waits);
   end if;
-  if exists (select from jobq.dependency d where d.child = of_job and d.parent_state <> 'completed'
-      and d.on_failure = 'cancel') then
-    perform jobq.waiting_cancel(array[of_job], 'a job for which it waited has failed or was cancelled');
+  select d.parent, d.parent_state as ended into lost
+    from jobq.dependency d
+    where d.child = of_job and d.parent_state <> 'completed' and d.on_failure = 'cancel'
+    limit 1;
+  if found then
+    perform jobq.waiting_cancel(array[of_job], jobq.parent_error(lost.parent, lost.ended, false));
   else
     perform jobq.waiting_free(array[of_job]);
   end if;

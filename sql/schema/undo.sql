@@ -84,7 +84,8 @@ begin
   return true;
 end $$;
 
--- undo_requeue puts a job back where a requeue found it. It returns false if the job is not as the requeue left it.
+-- undo_requeue puts a job back where a requeue found it. It returns false if the job is not as the requeue left it. One
+-- that was cancelled with its parent may have been cancelled again, since the undo has put back the parent before.
 create function jobq.undo_requeue(entry jobq.audit_job) returns boolean
   language plpgsql
   as $$
@@ -108,6 +109,9 @@ begin
       returning p.* into waiting;
     if found then
       perform jobq.run_restore(to_jsonb(waiting) || row); -- which has what the requeue has changed
+    elsif entry.state_after = 'waiting' then
+      return exists (select from jobq.run r where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0
+        and jobq.parent_named(r.last_error) is not null);
     end if;
   end if;
   return waiting.id is not null;

@@ -157,6 +157,33 @@ begin
   return jsonb_build_object('by', cancel.actor, 'note', cancel.note);
 end $$;
 
+-- why_lost is the parent with which a job was cancelled, by its last error, and the job that began it: 13 was cancelled
+-- with 12, and 12 because 11 had failed. It looks back over 100 jobs at most.
+create function jobq.why_lost(last_error text) returns jsonb
+  language plpgsql stable
+  as $$
+declare
+  parent constant bigint := jobq.parent_named(last_error);
+  cause bigint := parent;
+  next bigint;
+  job record;
+begin
+  if parent is null then
+    return '{}';
+  end if;
+  for step in 1..100 loop
+    select j.id, j.state, j.last_error, j.lease_token, j.finished_at into job from jobq.job j where j.id = cause;
+    next := case when job.state = 'cancelled' then jobq.parent_named(job.last_error) end;
+    exit when next is null;
+    cause := next;
+  end loop;
+  return jsonb_build_object(
+    'parents', jsonb_build_array(jsonb_build_object('id', parent, 'on_failure', 'cancel',
+      'state', (select j.state from jobq.job j where j.id = parent))),
+    'cause', jsonb_build_object('id', cause, 'state', job.state, 'error', job.last_error) || case
+      when job.state = 'cancelled' then jobq.why_cancelled(cause, job.lease_token, job.finished_at) else '{}' end);
+end $$;
+
 -- why says why a job is not running, or where it is: one row for each reason, with its facts. Each reason is enough by
 -- itself. docs/sql.md lists the reasons. It locks and changes nothing, so that a viewer may call it. It does not wait
 -- for a table that somebody has locked even for readers: that lock is then the only reason that it can give.
@@ -205,7 +232,7 @@ begin
         when 'failed' then jsonb_build_object('attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
             job.last_error)
         when 'cancelled' then jsonb_build_object('error', job.last_error)
-            || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
+            || jobq.why_lost(job.last_error) || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
         else '{}'
       end);
   end if;

@@ -17,6 +17,7 @@ type actorCall struct{ before, call string }
 // another one of them has "".
 var actorCalls = map[string]actorCall{
 	"act":              {"select jobq.enqueue('k')", "select * from jobq.act(null, 'cancel', array(select id from jobq.pending), '{null}', '{null}', null, null, null)"},
+	"act_dependents":   {"select jobq.enqueue('k')", "select * from jobq.act_dependents(null, array(select id from jobq.pending), 0)"},
 	"act_clone":        {"select jobq.enqueue('k')", "select * from jobq.act_clone(null, (select id from jobq.pending), '{\"priority\": 1}')"},
 	"act_drain":        {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_drain(null, 'w')"},
 	"act_key":          {"", "select jobq.act_key(null, 'key_pause', 'q', 'a', null)"},

@@ -191,6 +191,7 @@ func historyCases() []historyCase {
 		{"enqueue with a key that was kept for a time", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"for\": \"1 h\"}')", "'key 7'", inHand, manyKeptKeys},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
 		{"ParentList", db.ParentList, "6000001, 40000030, 100", batch, ""},
+		{"DependentList of one with many children", db.DependentList, "'{20000100,20000200}', 6000100, 100", batch, ""},
 		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
 		{"GraphList of one with many children", db.GraphList, "20000100", 50_000, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
@@ -327,6 +328,7 @@ func historyCases() []historyCase {
 		{"undo_job beside many actions", "select jobq.undo_job('edit', t) from jobq.audit_job t where t.audit_id = $1 and t.job_id = $2", "200, 20020001", few, manyActions},
 		{"delete_job", "select jobq.delete_job($1)", "20000100", inHand, ""},
 		{"delete_job of one that plainly succeeded", "select jobq.delete_job($1)", "20000104", inHand, ""},
+		{"JobActDependents", db.JobActDependents, "'ann', '{20000100,20000200}', 0", inHand, "update jobq.run set state = 'cancelled', slot = 0, last_error = 'job 40000026, for which it waited, has failed' where id in (20000100, 20000200)"},
 		{"JobAct", db.JobAct, "'ann', 'requeue', '{20000100,20000200}', '{}', '{}', null, 0, null", inHand, ""},
 		{"JobClone", db.JobClone, "'ann', 20000100, '{}'", inHand, ""},
 		{"AuditUndo", db.AuditUndo, "'ann', 200", 5 * batch, ""}, // of a hundred jobs,
@@ -340,6 +342,8 @@ func historyCases() []historyCase {
 		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'q1', 'a', null", inHand, "insert into jobq.paused_key (queue, key, paused_at, paused_by) values ('q1', 'a', now(), 'ann')"},
 		{"KeyWeightAct", db.KeyWeightAct, "'ann', 'q1', 'a', 3", inHand, ""},
 		{"KeyWeightList", db.KeyWeightList, "'{a,b}', 'q1'", few, ""},
+		{"QueueServed", db.QueueServed, "'{k1,none}', 'q1'", 15_000, ""}, // 10,000 sums of the queue
+		{"QueueServed of none", db.QueueServed, "'{k1,none}', 'none'", batch, ""},
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},

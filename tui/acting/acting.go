@@ -25,6 +25,7 @@ import (
 type Writer interface {
 	Act(ctx context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error)
 	RequeueFromStep(ctx context.Context, target operator.Target, step string) (acted *operator.Acted, forgotten int, err error)
+	RequeueWithDependents(ctx context.Context, targets ...operator.Target) (*operator.Acted, error)
 	Edit(ctx context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error)
 	Clone(ctx context.Context, id int64, change operator.JobChange) (*operator.Cloned, error)
 	DrainWorker(ctx context.Context, id string) (bool, error)
@@ -95,7 +96,8 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 		command.Resume:  p.resumeAction(selected.Entry),
 		command.Undo:    p.undoAction(selected.Entry),
 
-		command.RequeueFromStep: p.fromStepAction(selected),
+		command.RequeueFromStep:       p.fromStepAction(selected),
+		command.RequeueWithDependents: p.withDependentsAction(selected),
 	}
 }
 
@@ -107,6 +109,8 @@ func (p *Part) Update(msg tea.Msg) tea.Msg {
 		return p.came(msg, msg.Text())
 	case stepChosen:
 		return p.askFromStep(msg)
+	case withDependents:
+		return p.came(msg.Result, msg.Text())
 	case fromStep:
 		return p.came(msg.Result, msg.Text())
 	case request.ActOnAll:

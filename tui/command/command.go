@@ -61,7 +61,8 @@ const (
 	Resume  = "resume"
 	Undo    = "undo"
 
-	RequeueFromStep = "requeue-from-step"
+	RequeueFromStep       = "requeue-from-step"
+	RequeueWithDependents = "requeue-with-dependents"
 
 	// The rest.
 	Why      = "why"

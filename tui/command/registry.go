@@ -138,6 +138,7 @@ func actionCommands() []*Command {
 	return []*Command{
 		{ID: Requeue, Keys: []string{"r"}, Title: "requeue", Help: "Let the job run again as soon as it can; on the Errors screen, the jobs of the group: a sample, all at a rate, or all at once; undo takes it back", Screens: onFailed, Class: Reversible},
 		{ID: RequeueFromStep, Keys: []string{"R"}, Title: "from step", Help: "Let the job run again, and do a durable step again with all those after it", Screens: onJob, Class: Destructive},
+		{ID: RequeueWithDependents, Keys: []string{"b"}, Help: "Let the job run again, and let jobs wait for it again that were cancelled with it", Screens: onBoth, Class: Destructive},
 		{ID: Cancel, Keys: []string{"c"}, Title: "cancel", Help: "Cancel the job; asks when it runs", Screens: onBoth, Class: Reversible},
 		{ID: Edit, Drawn: true, Keys: []string{"e"}, Title: "edit", Help: "Change a job that waits, in your editor", Screens: onBoth, Class: Reversible},
 		{ID: Clone, Drawn: true, Keys: []string{"C"}, Help: "Make a new job like this one, in your editor", Screens: onBoth, Class: Reversible},
