@@ -172,8 +172,10 @@ func commandOf(kind config.Kind) (programs.Command, error) {
 	case config.LostKill:
 	case config.LostTerminate:
 		command.LostTerminates = true
+	case config.LostFreeze:
+		command.LostFreezes = true
 	default:
-		return command, fmt.Errorf("%s %q: must be %s or %s", lockLostVariable, lost, config.LostKill, config.LostTerminate)
+		return command, fmt.Errorf("%s %q: must be %s, %s or %s", lockLostVariable, lost, config.LostKill, config.LostTerminate, config.LostFreeze)
 	}
 	if len(kind.Limits) > 0 {
 		command.Attributes.Limits = make(map[string]uint64, len(kind.Limits))
