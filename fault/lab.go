@@ -65,6 +65,7 @@ type lab struct {
 	database    string
 	folder      string // of the ledgers
 	mutant      string
+	environ     []string      // of processes that are started, besides this one's
 	connections int           // at most, of the pools of processes that are started; 0 means as they like
 	pool        *pgxpool.Pool // the supervisor's own, direct
 	run         check.Run

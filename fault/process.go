@@ -73,7 +73,7 @@ func (l *lab) start(host hostname, args ...string) (*process, error) {
 	}
 	p.command = exec.Command(name, args...) // #nosec G204 -- the program under test
 	p.command.Stdout, p.command.Stderr = p.log, p.log
-	p.command.Env = append(os.Environ(), "JOBQ_MUTANT="+l.mutant)
+	p.command.Env = append(append(os.Environ(), "JOBQ_MUTANT="+l.mutant), l.environ...)
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
 		p.proxy.close()

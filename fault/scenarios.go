@@ -80,6 +80,9 @@ func scenarios() []scenario {
 		{id: "F54", name: "promotion of a standby that lacks many ids and tokens", body: failoverIDs, cutOff: true, smoke: true, server: plainServer, mutants: []string{idsRepeat}},
 		{id: "F55", name: "jobs that cannot be read among good ones, workers killed", body: oddAmongGood, smoke: true, alone: true, mutants: []string{"claim-gives-up"}, scale: 12 * time.Second},
 		{id: "F57", name: "inserts that leave the notification to another", body: leftToAnother, smoke: true, mutants: []string{bellTrusted}},
+		{id: "F58", name: "the server away for longer than leases, programs frozen", body: freezeAndRestart, smoke: true, server: plainServer, mutants: []string{patienceNone}},
+		{id: "F59", name: "a worker cut off, its frozen programs' jobs taken, and killed", body: freezeAndTake, smoke: true, mutants: []string{frozenGoesOn}},
+		{id: "F60", name: "all cut off with frozen programs, one worker killed", body: freezeAndDie, smoke: true, mutants: []string{patienceEndless}},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

@@ -88,7 +88,7 @@ func (p *passes) reapAround(ctx context.Context) ([]db.LeaseReapRow, error) {
 	}
 	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	stale, err := p.queries.LeaseStale(callCtx, p.aside.around(time.Now()).Leases, int32(p.janitor.config.ReapBatch)) // #nosec G115 -- checked by New
+	stale, err := p.queries.LeaseStale(callCtx, p.around(time.Now()).Leases, int32(p.janitor.config.ReapBatch)) // #nosec G115 -- checked by New
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ type narrowing struct {
 
 // try reaps these leases alone, without these jobs. fault is why a row of them makes that fail.
 func (n *narrowing) try(ctx context.Context, leases, withoutJobs []int64) (fault, err error) {
-	around := n.passes.aside.around(time.Now())
+	around := n.passes.around(time.Now())
 	around.Only, around.Jobs = leases, append(around.Jobs, withoutJobs...)
 	n.tries--
 	reaped, _, err := n.passes.reapOnce(ctx, around)

@@ -54,3 +54,26 @@ func (l *looks) Stepped(until time.Time) time.Time {
 func HistoryStands(stands time.Duration) func(*Janitor) {
 	return func(j *Janitor) { j.choreTimes.stands = stands }
 }
+
+// Patience is what a janitor knows of outages.
+type Patience struct{ patience }
+
+// Remember is told when another janitor has last lived.
+func (p *Patience) Remember(at time.Time) { p.remember(at) }
+
+// Failed is told how a call has failed.
+func (p *Patience) Failed(err error) { p.failed(err) }
+
+// Answered is told of an answer, and says whether there was an outage before.
+func (p *Patience) Answered(at, started time.Time, allowed time.Duration) bool {
+	return p.answered(at, started, allowed)
+}
+
+// Known are the outages.
+func (p *Patience) Known() (known [][2]time.Time) {
+	since, until := p.outages()
+	for i := range since {
+		known = append(known, [2]time.Time{since[i].Time, until[i].Time})
+	}
+	return known
+}

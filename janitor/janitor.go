@@ -166,6 +166,7 @@ type Janitor struct {
 	directRetry time.Duration // likewise
 	choresWake  chan struct{} // of size 1; a signal when this janitor becomes the leader
 	heartbeat   heartbeat
+	patience    patience
 	tally       tally
 	telling     sync.Mutex // held while Config.OnEvent runs
 }
@@ -241,6 +242,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
+		j.patience.failed(err)
 		if errors.Is(err, db.ErrNotMigrated) || errors.Is(err, db.ErrNewerSchema) {
 			return fmt.Errorf("janitor: %w", err)
 		}

@@ -24,6 +24,9 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
+	if err := j.recall(ctx); err != nil {
+		return err
+	}
 	started()
 	if err := j.awaitFreeLock(ctx, pool, healthy); err != nil {
 		return err

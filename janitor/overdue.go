@@ -84,6 +84,7 @@ func (j *Janitor) watch(ctx context.Context) {
 		return j.turn(ctx, pool, stepLimits, db.LockRescue, time.Now().Before(unlocked), work)
 	}
 	for rest := j.config.LeaderRetry; sleep.For(ctx, jitter(rest)) == nil; {
+		passes.planned = rest
 		began := time.Now()
 		if !j.leading.Load() && mutant.Rescues() {
 			if err := j.rescue(ctx, passes, neglect); err != nil && ctx.Err() == nil {

@@ -41,10 +41,13 @@ type passes struct {
 	beats   bool      // its looks say that the janitor lives
 	listens bool      // its sleep ends when a job is committed that is due before the planned wake-up: see asleep.go
 	woke    time.Time // when this pass began
-	aside   aside
-	reaped  int   // since the last look that found no more
-	unbegun int   // likewise, of jobs that had not begun, which are not among reaped
-	taken   int64 // the total of jobs reaped, promoted and settled
+	// lookedAt is when a look was last answered, by the wall clock, and planned how long the sleep after it was to last.
+	lookedAt time.Time
+	planned  time.Duration
+	aside    aside
+	reaped   int   // since the last look that found no more
+	unbegun  int   // likewise, of jobs that had not begun, which are not among reaped
+	taken    int64 // the total of jobs reaped, promoted and settled
 	// readFunc handles the notifications that arrived during the work; nil when none arrive.
 	readFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
@@ -140,8 +143,9 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 		duration := delay(p.refused)
 		if next.Ms > 0 {
 			rest := min(restShare*time.Since(p.woke), stuckDelay)
-			duration = max(min(time.Duration(next.Ms)*time.Millisecond, p.untilFromStart()), rest)
+			duration = max(min(time.Duration(next.Ms)*time.Millisecond, p.untilFromStart(), p.untilPatience()), rest)
 		}
+		p.planned = duration
 		if err := p.sleepAside(ctx, sleep, duration, next.Epoch); err != nil || next.JobDue || p.leases.end && p.leases.due() {
 			return err
 		}
@@ -165,6 +169,9 @@ func (p *passes) try(ctx context.Context, work func(context.Context, session) er
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	ran, err = p.step(ctx, work)
+	if err == nil {
+		p.janitor.patience.sign()
+	}
 	if ran || err != nil {
 		p.refused, p.refusedSince = 0, time.Time{}
 		return ran, err
@@ -193,7 +200,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
-	ask := db.NextDueParams{AsideLeases: p.aside.around(time.Now()).Leases, JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), LooksFrom: db.DueFrom(p.looks.begin())}
+	ask := db.NextDueParams{AsideLeases: p.around(time.Now()).Leases, JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), LooksFrom: db.DueFrom(p.looks.begin())}
 	if fromStart {
 		ask.JobsFrom = db.DueFrom(time.Time{})
 	}
@@ -213,6 +220,10 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	}
 	next, err = p.queries.NextDue(ctx, ask)
 	if err != nil {
+		p.janitor.patience.failed(err)
+		return next, err
+	}
+	if err := p.bePatient(ctx, &next); err != nil {
 		return next, err
 	}
 	if ask.Janitor != "" {
@@ -224,6 +235,9 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	if ask.Scan {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
+		if patience := time.Now().Add(p.untilPatience()); patience.Before(p.leases.at) {
+			p.leases.at, p.leases.end = patience, true
+		}
 	}
 	if fromStart {
 		p.lookedFromStart(next.JobAt, time.Since(sent))
@@ -237,10 +251,13 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 // reap releases a batch of jobs whose leases have expired, reports them after the commit, and says
 // whether there may be more.
 func (p *passes) reap(ctx context.Context) (more bool, err error) {
-	if p.janitor.config.NoReap || !p.leases.due() {
+	if p.janitor.config.NoReap {
 		return false, nil
 	}
-	reaped, ran, err := p.reapOnce(ctx, p.aside.around(time.Now()))
+	if may, err := p.mayReap(ctx); err != nil || !may {
+		return false, err
+	}
+	reaped, ran, err := p.reapOnce(ctx, p.around(time.Now()))
 	if db.IsRowFault(err) {
 		reaped, err = p.reapAround(ctx)
 		ran = true

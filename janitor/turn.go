@@ -55,6 +55,9 @@ func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error 
 	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
+	if err := j.recall(ctx); err != nil {
+		return err
+	}
 	started()
 	passes := j.newPasses(pool)
 	passes.beats = true

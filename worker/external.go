@@ -137,6 +137,28 @@ func (r ExternalRun) GivesUpAt() time.Duration { return r.worker.keeper.held.Dea
 // earlier when the machine is so busy that signals would be late. Nil takes it back.
 func (r ExternalRun) OnLeaseLost(lost func()) { r.worker.keeper.held.OnLost(&r.hold, lost) }
 
+// OnFreeze says that the run can freeze: that it can be kept from having effects, and go on later.
+// The function freezes it, or lets it go on. It must not block, and not call the methods that
+// OnLeaseLost names. Nil takes it back.
+//
+// If all runs of a lease can freeze that have begun, and the worker's heartbeats extend it, the lease is
+// not given up when it could not be extended in time: they freeze, and the worker goes on trying. When
+// the database answers, they go on if nobody has taken the lease. If somebody has, it is lost.
+func (r ExternalRun) OnFreeze(freeze func(frozen bool)) {
+	if freeze == nil {
+		r.worker.keeper.held.OnFreeze(&r.hold, nil)
+		return
+	}
+	r.worker.keeper.held.OnFreeze(&r.hold, func(frozen bool) {
+		freeze(frozen)
+		if frozen {
+			r.worker.log.Warn("lease not extended in time, run frozen", r.logAttrs()...)
+		} else {
+			r.worker.log.Info("lease extended, frozen run goes on", r.logAttrs()...)
+		}
+	})
+}
+
 // LoseLease gives the lease up, for a run that was killed because nobody has
 // extended it in time. It returns ErrLeaseLost.
 func (r ExternalRun) LoseLease() error {

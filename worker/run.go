@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/steps"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // errExited is the failure of a run whose handler has ended its goroutine.
@@ -80,6 +81,10 @@ func (q *queue) finish(ctx context.Context, run *Run, err error) {
 func (q *queue) refuse(run *Run, reason error) {
 	if errors.Is(reason, ErrLeaseLost) {
 		q.discard() // reported when it was lost
+		return
+	}
+	if errors.Is(reason, leases.ErrFrozen) {
+		q.end(run.released(false))
 		return
 	}
 	ending := endingOf(reason, reason)

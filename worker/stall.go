@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watch interrupts the run with ErrStalled when it has reported and written nothing for patience. It
-// returns when ended is closed.
+// watch interrupts the run with ErrStalled when it has reported and written nothing for patience. The
+// time in which it is frozen does not count. It returns when ended is closed.
 func (r *Run) watch(patience time.Duration, ended <-chan struct{}) {
 	ticker := time.NewTicker(max(patience/8, time.Millisecond))
 	defer ticker.Stop()
@@ -17,7 +17,7 @@ func (r *Run) watch(patience time.Duration, ended <-chan struct{}) {
 			return
 		case <-ticker.C:
 		}
-		if now := r.activity(); now != seen {
+		if now := r.activity(); now != seen || r.worker.keeper.held.IsFrozen(&r.hold) {
 			seen, seenAt = now, time.Now()
 		} else if time.Since(seenAt) >= patience {
 			r.interrupt(ErrStalled)

@@ -222,6 +222,7 @@ func TestNoDatabase(t *testing.T) {
 		"no-such-user":    {"worker", "--config", userFile},
 		"must be like":    {"worker", "--run-http", "x=example.com"},
 		"no such kind":    {"worker", "--run", "x=y", "--ends-itself", "z"},
+		"must be sigkill": {"worker", "--run", "x=y", "--lock-lost", "thaw"},
 		"quote":           {"worker", "--run", "x='"},
 		"NAME=SLOTS":      {"worker", "--run", "x=y", "-q", "a=b"},
 		"twice":           {"worker", "--run", "x=y", "--run", "x=z"},

@@ -18,7 +18,7 @@ import (
 )
 
 // lockLostVariable says what becomes of programs whose lease is lost, where
-// the config file does not.
+// neither the config file nor a flag does.
 const lockLostVariable = "JOBQ_LOCK_LOST_BEHAVIOR"
 
 // addHandler gives a worker a handler.
@@ -121,6 +121,9 @@ func handlersOf(f *workerFlags, file *config.File) ([]addHandler, error) {
 		if isExec && !f.allowExec {
 			continue // what the file says of exec jobs is for workers that may run them
 		}
+		if kind.LockLost == "" {
+			kind.LockLost = f.lockLost
+		}
 		handler, err := handlerOf(name, kind)
 		if err != nil {
 			return nil, usagef("kind %s: %w", name, err)
@@ -164,16 +167,15 @@ func commandOf(kind config.Kind) (programs.Command, error) {
 		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
 		Attributes: programs.Attributes{Nice: kind.Nice}, EndsItself: kind.EndsItself, Steps: kind.Steps,
 	}
-	lost := kind.LockLost
-	if lost == "" {
-		lost = envOr(lockLostVariable, config.LostKill)
-	}
-	switch lost {
+	switch kind.LockLost {
 	case config.LostKill:
 	case config.LostTerminate:
 		command.LostTerminates = true
+	case config.LostFreeze:
+		command.LostFreezes = true
 	default:
-		return command, fmt.Errorf("%s %q: must be %s or %s", lockLostVariable, lost, config.LostKill, config.LostTerminate)
+		return command, fmt.Errorf("--lock-lost or %s %q: must be %s, %s or %s", lockLostVariable, kind.LockLost,
+			config.LostKill, config.LostTerminate, config.LostFreeze)
 	}
 	if len(kind.Limits) > 0 {
 		command.Attributes.Limits = make(map[string]uint64, len(kind.Limits))

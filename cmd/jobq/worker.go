@@ -35,6 +35,7 @@ type workerFlags struct {
 	runHTTP             []string
 	endsItself          []string
 	steps               []string
+	lockLost            string
 	config              string
 	allowExec           bool
 	batch               worker.Batch
@@ -69,6 +70,8 @@ input, and --run-http posts jobs to a server. docs/subprocess.md has all three c
 With --ends-itself, a handler calls jobq.complete in its own transaction, with the token in
 JOBQ_RUN_TOKEN, and so stores its effects and the job's end together: docs/transactional-completion.md.
 With --steps, a script does durable steps with "jobq job step": docs/steps.md.
+With --lock-lost freeze, a program survives an outage of the database that is longer than its lease:
+docs/program-contract.md.
 
 --config names a file that says more about each kind: user, limits, environment,
 timeouts, slots of its own; docs/configuration.md has all of it. What flags say wins.
@@ -94,6 +97,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
 	flags.StringArrayVar(&f.endsItself, "ends-itself", nil, "KIND whose handler ends its jobs itself, by jobq.complete in transactions of its own, may be repeated")
 	flags.StringArrayVar(&f.steps, "steps", nil, "KIND whose handler does durable steps, such as those of jobq job step, may be repeated")
+	flags.StringVar(&f.lockLost, "lock-lost", envOr(lockLostVariable, config.LostKill), "what a lost lease means for programs, where the file does not say: sigkill; sigterm; or freeze, which stops them during an outage of the database, and lets them go on if nobody has taken the job")
 	flags.StringVar(&f.config, "config", envOr("JOBQ_CONFIG", ""), "file that says how kinds are run, such as jobq.yaml")
 	flags.BoolVar(&f.allowExec, "allow-exec", false, "run jobs of kind exec, which say themselves which program to run")
 	durationVar(flags, &f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")

@@ -25,6 +25,7 @@ const fileBytesMax = 1 << 20
 const (
 	LostKill      = "sigkill" // SIGKILL at once
 	LostTerminate = "sigterm" // SIGTERM, and SIGKILL before the lease ends
+	LostFreeze    = "freeze"  // SIGSTOP, until it is known whether somebody has taken the job
 )
 
 // File is the whole file. What is missing is zero, and means the default.
@@ -79,7 +80,7 @@ type Kind struct {
 	PassEnv  []string          `yaml:"pass_env"` // variables of the worker's
 	Env      map[string]string `yaml:"env"`
 	Grace    Duration          `yaml:"grace"`
-	LockLost string            `yaml:"lock_lost"` // LostKill or LostTerminate
+	LockLost string            `yaml:"lock_lost"` // LostKill, LostTerminate or LostFreeze
 	User     string            `yaml:"user"`      // a name or a number
 	Group    string            `yaml:"group"`     // likewise
 	Nice     int               `yaml:"nice"`
@@ -178,8 +179,8 @@ func (k *Kind) check(name string) error {
 		return errors.New("header is for http")
 	case k.HTTP != "" && k.hasProgram():
 		return errors.New("an http handler has no program: cwd, env, user and their like are not for it")
-	case k.LockLost != "" && !slices.Contains([]string{LostKill, LostTerminate}, k.LockLost):
-		return fmt.Errorf("lock_lost %q: must be %s or %s", k.LockLost, LostKill, LostTerminate)
+	case k.LockLost != "" && !slices.Contains([]string{LostKill, LostTerminate, LostFreeze}, k.LockLost):
+		return fmt.Errorf("lock_lost %q: must be %s, %s or %s", k.LockLost, LostKill, LostTerminate, LostFreeze)
 	case k.Nice < -20 || k.Nice > 19:
 		return fmt.Errorf("nice must be -20 to 19, not %d", k.Nice)
 	}

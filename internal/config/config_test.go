@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 		"kinds: {a: {command: {x: y}}}":                                    "must be a command",
 		"kinds: {a: {command: x, processes: 2}}":                           "processes",
 		"kinds: {a: {http: http://x, cwd: /}}":                             "no program",
-		"kinds: {a: {command: x, lock_lost: no}}":                          "lock_lost",
+		"kinds: {a: {command: x, lock_lost: no}}":                          "lock_lost \"no\": must be sigkill, sigterm or freeze",
 		"kinds: {a: {command: x, nice: 30}}":                               "nice",
 		"kinds: {a: {command: x, slots: -1}}":                              "slots",
 		"kinds: {a: {command: x, limits: {x: 1}}}":                         "limits: x",

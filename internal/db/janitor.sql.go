@@ -94,6 +94,18 @@ func (q *Queries) JanitorBeat(ctx context.Context, id string) (int32, error) {
 	return compatible_from, err
 }
 
+const JanitorLast = `-- name: JanitorLast :one
+select coalesce((select j.seen_at from jobq.janitor_seen j), clock_timestamp())::timestamptz as seen_at
+`
+
+// JanitorLast is when a janitor has last said that it lives; now, if none ever has.
+func (q *Queries) JanitorLast(ctx context.Context) (pgtype.Timestamptz, error) {
+	row := q.db.QueryRow(ctx, JanitorLast)
+	var seen_at pgtype.Timestamptz
+	err := row.Scan(&seen_at)
+	return seen_at, err
+}
+
 const JanitorLock = `-- name: JanitorLock :one
 select (not pg_is_in_recovery()
     and pg_try_advisory_lock($1::integer, $2::integer))::boolean as locked

@@ -93,7 +93,8 @@ type LeaseExtendRow struct {
 // LeaseExtend gives held leases their full time again, in one statement for all of them. It shortens none, unless it
 // ends later than the longest lease that the owner has had in its queue: then the clock was ahead. With a lease of 0 it
 // only asks. It returns a row for each lease that is still the caller's: ok, or busy if another transaction has locked
-// it, so that it was not extended. A lease without a row is lost.
+// it, so that it was not extended. A lease without a row is lost. One that has expired, and that nobody has taken, is
+// extended as any other.
 //
 // It never waits for a row, so one locked lease cannot cost the worker its other leases, and there is
 // no deadlock. It does not read the history, so a lock on the history cannot delay it: LeaseCancelled

@@ -66,6 +66,63 @@ func (q *Queries) LeaseJobs(ctx context.Context, id int64) (LeaseJobsRow, error)
 	return i, err
 }
 
+const LeasePatience = `-- name: LeasePatience :many
+select l.id, ceil(extract(epoch from o.over_at - clock_timestamp()) * 1000)::bigint as ms
+  from jobq.lease l
+  left join jobq.queue q on q.name = l.queue
+  cross join lateral (
+    select l.expires_at + coalesce(q.stale_grace, interval '0') as ends,
+        case when q.heartbeat = 'off' then interval '0'
+          else least(coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3), interval '1 hour')
+        end as patience
+  ) e
+  cross join lateral (
+    select e.ends + coalesce(sum(greatest(d.until - greatest(d.since, e.ends - e.patience), interval '0')),
+        interval '0') as over_at
+      from rows from (
+        unnest($1::timestamptz[]), unnest($2::timestamptz[])
+      ) as d(since, until)
+  ) o
+  where l.lost_at is null and isfinite(l.expires_at) and o.over_at > greatest(e.ends, clock_timestamp())
+  order by l.id
+  limit $3::integer
+`
+
+type LeasePatienceRow struct {
+	ID int64
+	Ms int64
+}
+
+// LeasePatience lists the leases that are not to be taken yet although they have expired or soon will, since their
+// owners could not extend them: in the outages, which began at since and ended at until. A lease is over when the
+// database was there for extend_every since extend_every before its end (a third of the lease by default, an hour at
+// most; 0 where nothing extends leases). ms is how long until that is so. For example, with extend_every of 20 s:
+//
+//	12:00:00  the database goes away
+//	12:00:40  a lease ends, which the owner has tried to extend since 12:00:20
+//	12:10:00  the database is back: the owner has until 12:10:20
+//
+// It reads all of lease, once after each outage.
+func (q *Queries) LeasePatience(ctx context.Context, since []pgtype.Timestamptz, until []pgtype.Timestamptz, leaseCount int32) ([]LeasePatienceRow, error) {
+	rows, err := q.db.Query(ctx, LeasePatience, since, until, leaseCount)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeasePatienceRow
+	for rows.Next() {
+		var i LeasePatienceRow
+		if err := rows.Scan(&i.ID, &i.Ms); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LeaseReap = `-- name: LeaseReap :many
 with stale as materialized (
   select l.ctid as place
@@ -426,7 +483,7 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms,
     coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due,
     n.job::timestamptz as job_at,
     coalesce(n.look <= clock_timestamp(), false)::boolean as look_due,
-    statement_timestamp()::timestamptz as looked_at,
+    statement_timestamp()::timestamptz as looked_at, pg_postmaster_start_time()::timestamptz as server_started_at,
     (case when $1::text <> '' and jobq.generation_check() is not null
       then (select max(m.compatible_from) from jobq.jobq_migration m) else 0 end)::integer as compatible_from,
     (case when $2::bigint > 0
@@ -481,16 +538,17 @@ type NextDueParams struct {
 }
 
 type NextDueRow struct {
-	Ms             int64
-	Epoch          float64
-	LeasesMs       int64
-	LeaseEnds      bool
-	JobDue         bool
-	JobAt          pgtype.Timestamptz
-	LookDue        bool
-	LookedAt       pgtype.Timestamptz
-	CompatibleFrom int32
-	Open           []string
+	Ms              int64
+	Epoch           float64
+	LeasesMs        int64
+	LeaseEnds       bool
+	JobDue          bool
+	JobAt           pgtype.Timestamptz
+	LookDue         bool
+	LookedAt        pgtype.Timestamptz
+	ServerStartedAt pgtype.Timestamptz
+	CompatibleFrom  int32
+	Open            []string
 }
 
 // NextDue says when the janitor has something to do, or must look again: as milliseconds from the
@@ -501,7 +559,7 @@ type NextDueRow struct {
 // most leases_max_ms after the call, and at most the shortest lease after it: whatever is claimed in
 // the meantime ends later than that, so no end is missed. lease_ends says that it is the end of a
 // lease. Without scan, it uses leases_max_ms instead: a scan reads all of lease, which has many dead
-// rows after a long transaction.
+// rows after a long transaction. server_started_at tells of a restart that broke no statement.
 //
 // For the same reason it looks only at jobs that are due at jobs_from or later: the index entries of
 // promoted jobs may still be there. job_at is the first of these jobs, null if there is none; DueFirst
@@ -535,6 +593,7 @@ func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, e
 		&i.JobAt,
 		&i.LookDue,
 		&i.LookedAt,
+		&i.ServerStartedAt,
 		&i.CompatibleFrom,
 		&i.Open,
 	)

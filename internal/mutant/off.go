@@ -23,5 +23,16 @@ func Adopts() bool { return true }
 // that have left it to another one. It does.
 func LooksAfterBell() bool { return true }
 
+// IsPatient says whether a janitor leaves leases alone that could not be extended in an
+// outage. It does.
+func IsPatient() bool { return true }
+
+// PatienceEnds says whether a janitor takes a lease that could not be extended in an outage
+// when its owner has had the time. It does.
+func PatienceEnds() bool { return true }
+
+// HoldsFrozen says whether a frozen run waits until its lease is extended. It does.
+func HoldsFrozen() bool { return true }
+
 // SQL returns the query as it is.
 func SQL(query string) string { return query }

@@ -72,6 +72,11 @@ const (
 	orphansLeft = "orphans-not-adopted"
 	// A worker does not look for inserts that have left the notification to another one.
 	bellTrusted = "bell-trusted"
+	// A frozen run goes on when the database answers, whatever it answers.
+	frozenGoesOn = "frozen-goes-on"
+	// A lease that could not be extended in an outage is left alone for an hour.
+	patienceEndless = "patience-without-bound"
+	patienceNone    = "patience-none" // or is taken at once
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -147,6 +152,9 @@ var changes = map[string][]change{
 	sweepForgotten:       nil,
 	orphansLeft:          nil,
 	bellTrusted:          nil,
+	frozenGoesOn:         nil,
+	patienceEndless:      nil,
+	patienceNone:         nil,
 	suspectBeside: {
 		{"JobPromote", " and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
 		{"NextDue ", "and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0", ""},
@@ -207,6 +215,16 @@ func Adopts() bool { return active() != orphansLeft }
 
 // LooksAfterBell says whether a worker looks, after a notification, for inserts that have left it to another one.
 func LooksAfterBell() bool { return active() != bellTrusted }
+
+// HoldsFrozen says whether a frozen run waits until its lease is extended.
+func HoldsFrozen() bool { return active() != frozenGoesOn }
+
+// IsPatient says whether a janitor leaves leases alone that could not be extended in an outage.
+func IsPatient() bool { return active() != patienceNone }
+
+// PatienceEnds says whether a janitor takes a lease that could not be extended in an outage when its owner
+// has had the time.
+func PatienceEnds() bool { return active() != patienceEndless }
 
 // SQL returns the query as the active mutant has it. A change that finds
 // nothing to change is a mistake of this file, and ends the program.

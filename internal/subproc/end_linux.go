@@ -38,7 +38,7 @@ func endDescendants() []leftProcess {
 		return nil
 	}
 	return describe(untilEnded(func() []process {
-		left := killDescendants()
+		left := signalDescendants(syscall.SIGKILL)
 		if reapChildren() {
 			return nil
 		}
@@ -60,8 +60,40 @@ func reapChildren() (none bool) {
 	}
 }
 
-// killDescendants sends SIGKILL to every process below the shim, and returns them.
-func killDescendants() []process {
+// signalDescendants sends a signal to every process below the shim, and returns them.
+func signalDescendants(number syscall.Signal) []process {
+	queue := descendants()
+	for _, process := range queue {
+		_ = syscall.Kill(process.pid, number) // ended meanwhile, or not allowed: the next round sees it
+	}
+	return queue
+}
+
+// stopRounds bounds how often stopDescendants looks for processes that have just been started.
+const stopRounds = 100
+
+// stopDescendants sends SIGSTOP to every process below the shim, until there is none that it has
+// not been sent to. A process that was sent it starts no other. It returns false if there were new
+// ones in each round. Those of another user cannot be stopped, as they cannot be killed.
+func stopDescendants() (all bool) {
+	sent := make(map[int]bool)
+	for range stopRounds {
+		isNew := false
+		for _, process := range descendants() {
+			if !sent[process.pid] {
+				sent[process.pid], isNew = true, true
+				_ = syscall.Kill(process.pid, syscall.SIGSTOP) // ended meanwhile, or not allowed
+			}
+		}
+		if !isNew {
+			return true
+		}
+	}
+	return false
+}
+
+// descendants are the processes below the shim, parents first.
+func descendants() []process {
 	children := make(map[int][]process)
 	for _, process := range processes() {
 		children[process.parent] = append(children[process.parent], process)
@@ -69,7 +101,6 @@ func killDescendants() []process {
 	queue := children[os.Getpid()]
 	for i := 0; i < len(queue); i++ {
 		queue = append(queue, children[queue[i].pid]...)
-		_ = syscall.Kill(queue[i].pid, syscall.SIGKILL) // ended meanwhile, or not allowed: the next round sees it
 	}
 	return queue
 }

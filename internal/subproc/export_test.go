@@ -11,3 +11,9 @@ func PatienceBefore(left time.Duration) time.Duration {
 	p := &supervised{command: Command{Deadline: func() time.Duration { return sinceBoot() + left }}}
 	return p.patience()
 }
+
+// PatienceWhenFrozen is how long a shim may take to kill a program that is frozen.
+func PatienceWhenFrozen() time.Duration {
+	p := &supervised{command: Command{Freezes: true, Deadline: func() time.Duration { return 1 }}}
+	return p.patience()
+}

@@ -14,8 +14,9 @@ import (
 // Orders to the shim: one byte each. orderRun is followed by the length of a
 // request in four bytes and the request as JSON, and carries the program's
 // streams as descriptors. orderDeadline is followed by the time since boot, in
-// nanoseconds in eight bytes, at which the program is to be killed unless a
-// later one has come; zero means never. The end of the line means orderKill.
+// nanoseconds in eight bytes, at which the program is to be killed, or frozen,
+// unless a later one has come; zero means never. A frozen program goes on when a later
+// one comes. The end of the line means orderKill.
 const (
 	orderRun       = 'R'
 	orderTerminate = 'T'
@@ -40,6 +41,7 @@ type request struct {
 
 	Attributes *Attributes `json:"attributes,omitempty"`
 	DeadlineNs int64       `json:"deadline_ns,omitempty"` // also of orderDeadline
+	Freezes    bool        `json:"freezes,omitempty"`     // it is stopped at the deadline, not killed
 
 	streams []*os.File // travel beside the JSON
 }

@@ -73,7 +73,7 @@ func (p *supervised) start(s *Supervisor) (err error) {
 	}
 	r := request{
 		Args: bytesOf(p.command.Args), Env: bytesOf(p.command.Env), Dir: []byte(p.command.Dir),
-		Attributes: p.command.Attributes, streams: all.theirs,
+		Attributes: p.command.Attributes, Freezes: p.command.Freezes, streams: all.theirs,
 	}
 	if p.command.Deadline != nil {
 		p.deadline = p.command.Deadline()
@@ -216,6 +216,8 @@ func (p *supervised) wait(ctx context.Context, reported <-chan report) (final re
 			return final, stopped
 		case <-tick:
 			p.renew()
+		case <-p.command.Renew:
+			p.renew()
 		case <-asked:
 			asked, stopped = nil, true
 			if errors.Is(context.Cause(ctx), ErrKill) {
@@ -240,11 +242,18 @@ func (p *supervised) patience() time.Duration {
 	if p.command.Deadline == nil {
 		return shimPatience
 	}
-	return max(shimPatienceMin, min(p.command.Deadline()-sinceBoot(), shimPatience))
+	left := p.command.Deadline() - sinceBoot()
+	if p.command.Freezes && left <= 0 { // it is frozen, so there is no hurry
+		return shimPatience
+	}
+	return max(shimPatienceMin, min(left, shimPatience))
 }
 
 // renew tells the shim a deadline that has changed.
 func (p *supervised) renew() {
+	if p.command.Deadline == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if deadline := p.command.Deadline(); deadline != p.deadline {

@@ -58,7 +58,9 @@ type shim struct {
 	armed    *time.Duration   // likewise: the deadline that it is to have, or nil
 	deadline time.Duration    // since boot, or 0; the worker may be stopped or hang
 	alarm    *time.Timer      // at the deadline
-	expired  bool             // the deadline has passed
+	expired  bool             // the deadline has passed, which has killed the program
+	freezes  bool             // the program is stopped at the deadline, not killed
+	frozen   bool             // it is stopped
 	orphaned bool             // the worker is gone: nothing more may start
 }
 
@@ -125,7 +127,7 @@ func (s *shim) start(r request) (int, error) {
 	}
 	pid, err := start(path, args, attributes)
 	if err == nil {
-		s.group, s.expired = pid, false
+		s.group, s.expired, s.freezes, s.frozen = pid, false, r.Freezes, false
 		deadline := time.Duration(r.DeadlineNs)
 		if s.armed != nil {
 			deadline = *s.armed
@@ -183,12 +185,12 @@ func (a *Attributes) fork(path string, args []string, attributes *syscall.ProcAt
 func (s *shim) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.group = 0
+	s.group, s.frozen = 0, false
 	s.setDeadlineLocked(0)
 }
 
-// setDeadlineLocked makes the program die at the deadline, unless another one
-// comes before.
+// setDeadlineLocked makes the program die or freeze at the deadline, unless another one
+// comes before. A frozen program goes on if the deadline has not passed.
 func (s *shim) setDeadlineLocked(deadline time.Duration) {
 	if s.alarm != nil {
 		s.alarm.Stop() // fired already: it finds another deadline
@@ -197,17 +199,51 @@ func (s *shim) setDeadlineLocked(deadline time.Duration) {
 	if deadline > 0 {
 		s.alarm = time.AfterFunc(deadline-sinceBoot(), s.expire)
 	}
+	if s.frozen && (deadline == 0 || sinceBoot() < deadline) {
+		s.thawLocked()
+	}
 }
 
-// expire kills the program of a worker that has not extended the deadline.
+// expire kills or freezes the program of a worker that has not extended the deadline.
 func (s *shim) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.group > 0 && s.deadline > 0 && sinceBoot() >= s.deadline {
-		s.expired = true
-		s.signalLocked(syscall.SIGKILL) // under the same lock: the next program is not this one
-		killDescendants()
+	if s.group == 0 || s.deadline == 0 || sinceBoot() < s.deadline {
+		return
 	}
+	if s.freezes && s.freezeLocked() {
+		return
+	}
+	s.expired = true
+	s.killLocked() // under the same lock: the next program is not this one
+}
+
+// freezeLocked stops all processes of the program. It returns false if they multiply faster
+// than they can be stopped: then some go on.
+func (s *shim) freezeLocked() (all bool) {
+	_ = syscall.Kill(-s.group, syscall.SIGSTOP) // none left: fine
+	s.frozen = stopDescendants()
+	return s.frozen
+}
+
+// thawLocked lets the processes of a frozen program go on. None of them can have started
+// others meanwhile.
+func (s *shim) thawLocked() {
+	s.frozen = false
+	_ = syscall.Kill(-s.group, syscall.SIGCONT) // none left: fine
+	signalDescendants(syscall.SIGCONT)
+}
+
+// terminate asks the program to end. One that is frozen cannot, and may not go on to do it:
+// it is killed.
+func (s *shim) terminate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frozen {
+		s.killLocked()
+		return
+	}
+	s.signalLocked(syscall.SIGTERM)
 }
 
 func (s *shim) hasExpired() bool {
@@ -238,7 +274,7 @@ func (s *shim) obey(line int, requests chan<- request) {
 			s.prepare()
 			requests <- r
 		case orderTerminate:
-			s.signal(syscall.SIGTERM)
+			s.terminate()
 		case orderKill:
 			s.kill(err != nil)
 		case orderDeadline:
@@ -269,14 +305,8 @@ func (s *shim) arm(deadline time.Duration) {
 	}
 }
 
-// signal sends the program's group a signal, now or when it has started;
+// signalLocked sends the program's group a signal, now or when it has started;
 // without a program, nothing.
-func (s *shim) signal(number syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.signalLocked(number)
-}
-
 func (s *shim) signalLocked(number syscall.Signal) {
 	if s.group > 0 {
 		_ = syscall.Kill(-s.group, number) // none left: fine
@@ -288,10 +318,15 @@ func (s *shim) signalLocked(number syscall.Signal) {
 func (s *shim) kill(orphaned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signalLocked(syscall.SIGKILL)
 	s.orphaned = s.orphaned || orphaned
+	s.killLocked()
+}
+
+// killLocked kills the program and all that it has started, now or when it has started.
+func (s *shim) killLocked() {
+	s.signalLocked(syscall.SIGKILL)
 	if s.group > 0 {
-		killDescendants()
+		signalDescendants(syscall.SIGKILL)
 	}
 }
 

@@ -40,9 +40,10 @@ func reap(pid int, forget func()) (syscall.WaitStatus, syscall.Rusage, error) {
 
 // What follows needs Linux: elsewhere a process that leaves its group outlives
 // the job.
-func becomeSubreaper()              {}
-func endDescendants() []leftProcess { return nil }
-func killDescendants() []process    { return nil }
+func becomeSubreaper()                           {}
+func endDescendants() []leftProcess              { return nil }
+func signalDescendants(syscall.Signal) []process { return nil }
+func stopDescendants() bool                      { return true }
 
 // Conceal does nothing here.
 func Conceal() {}

@@ -65,6 +65,12 @@ type Command struct {
 	// zero means never. Linux only. Nil means never.
 	Deadline      func() time.Duration
 	DeadlineEvery time.Duration
+	// Freezes makes the program freeze at its Deadline instead of being killed: its
+	// processes are stopped (SIGSTOP) while the deadline has passed, and continue when it
+	// is a later one. A frozen program that is told to end is killed. See CanFreeze.
+	Freezes bool
+	// Renew asks for the Deadline at once when something is received. Nil means never.
+	Renew <-chan struct{}
 	// Grace is the time between SIGTERM and SIGKILL. Default 3 seconds.
 	Grace time.Duration
 	// Started, when it is not nil, is called when the program has started.
@@ -81,6 +87,9 @@ type Command struct {
 	Control      func(Message)
 	ControlError func(error)
 }
+
+// CanFreeze says whether programs can be frozen on this system: on Linux.
+const CanFreeze = hasDeadlines
 
 // IsMachineTrouble says that a program could not be started for want of
 // processes, memory or descriptors, or because its file is being written: nothing

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if script := os.Getenv(freezeVariable); script != "" {
+		freezeAtEnd(script)
+	}
 	if os.Getenv(rootVariable) != "" {
 		stayAsRoot()
 	}

@@ -47,6 +47,10 @@ select exists (select from jobq.janitor_seen j
   where j.seen_at between clock_timestamp() - sqlc.arg(span)::interval and clock_timestamp()
       + sqlc.arg(span)::interval) as seen;
 
+-- JanitorLast is when a janitor has last said that it lives; now, if none ever has.
+-- name: JanitorLast :one
+select coalesce((select j.seen_at from jobq.janitor_seen j), clock_timestamp())::timestamptz as seen_at;
+
 -- ChoresFind says which of the chores of these names would find something to do, and how
 -- many rows the history has, as far as that is known without counting; and whether there is a schedule. An idle
 -- janitor asks nothing else besides NextDue. A chore that it does not know may find something. What it counts as

@@ -155,6 +155,7 @@ func historyCases() []historyCase {
 		{"DueNext", db.DueNext, "'-infinity', 0", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, '{}', null, 100, '{}', 'janitor'", inHand, ""},
 		{"LeaseStale", db.LeaseStale, "'{}', 100", inHand, ""},
+		{"LeasePatience", db.LeasePatience, "array[now() - interval '1 hour'], array[now()], 1000", inHand, ""},
 		{"LeaseShorten", db.LeaseShorten, "", inHand, ""},
 		{"LeaseJobs", db.LeaseJobs, "live_lease(0)", few, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},

@@ -59,6 +59,13 @@ type Command struct {
 	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
 	// the lease ends by the database's clock. Default: SIGKILL at once.
 	LostTerminates bool
+	// LostFreezes makes a lease that could not be extended in time mean SIGSTOP to all processes of the
+	// program. When the database answers, they go on if nobody has taken the job meanwhile; else they get
+	// SIGKILL, as they do if the lease was taken before, if the worker ends, and if the program is told to end while it is
+	// frozen. Only if all jobs that the worker has claimed together have such programs, and heartbeats extend
+	// their leases: others get SIGKILL. docs/program-contract.md says what the program sees. Linux only, and not with
+	// LostTerminates. Default: SIGKILL at once.
+	LostFreezes bool
 	// EndsItself says that the program ends its jobs itself, in transactions of its own
 	// that call jobq.complete or its like with the token in JOBQ_RUN_TOKEN:
 	// docs/transactional-completion.md. Its success is then believed only if such an end is stored; without, it is
@@ -110,6 +117,12 @@ func (c *Command) complete() error {
 	if err := c.Attributes.subproc().Check(); err != nil {
 		return err
 	}
+	if c.LostFreezes && c.LostTerminates {
+		return errors.New("a program whose lease is lost is either asked to end or frozen")
+	}
+	if c.LostFreezes && !subproc.CanFreeze {
+		return errors.New("programs can be frozen on Linux only")
+	}
 	if c.Grace < 0 {
 		return fmt.Errorf("the grace must not be negative, as %s is", c.Grace)
 	}
@@ -138,11 +151,11 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	said := &messages{run: run}
 	output := subproc.NewTail(outputBytesMax)
 	endOutput := run.ShowOutput(output)
-	stop := newStopper(ctx, run, c.LostTerminates)
+	stop := newStopper(ctx, run, c, make(chan struct{}, 1))
 	defer stop.end()
 	ended, err := p.start(stop.asked, run.Kind(), try, c.isOwn(), subproc.Command{
 		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output, Started: try.Reached,
-		Deadline: func() time.Duration { return deadline(run) }, DeadlineEvery: deadlineEvery(run),
+		Deadline: stop.deadline, DeadlineEvery: deadlineEvery(run), Freezes: c.LostFreezes, Renew: stop.renew,
 		Control: func(message subproc.Message) { said.take(stop.held, message) }, ControlError: said.note,
 	})
 	endOutput(ctx)

@@ -175,6 +175,7 @@ func TestRefusedPrograms(t *testing.T) {
 	require.NoError(t, p.HandleCommand("twice", works, nil))
 	for problem, err := range map[string]error{
 		"command is empty":       p.HandleCommand("k", programs.Command{}, nil),
+		"asked to end or frozen": p.HandleCommand("k", programs.Command{Args: works.Args, LostTerminates: true, LostFreezes: true}, nil),
 		"grace must not be":      p.HandleExec(programs.Command{Grace: -time.Second}, nil),
 		"processes must not be":  p.HandleStream("k", programs.Stream{Command: works, Processes: -1}, nil),
 		"has one already":        p.HandleStream("twice", programs.Stream{Command: works}, nil),

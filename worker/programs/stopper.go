@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jobq-dev/jobq/worker"
@@ -18,6 +19,9 @@ type stopper struct {
 	// held is for what the program says. It ends when the lease is lost and not
 	// when the program is asked to end: a checkpoint in the grace counts.
 	held context.Context
+	// renew is signalled when the deadline has changed at once.
+	renew  chan struct{}
+	frozen atomic.Bool // the program must not go on
 
 	run     worker.ExternalRun
 	unhook  func() bool
@@ -28,16 +32,17 @@ type stopper struct {
 }
 
 // newStopper returns the stopper of a run. When the lease is lost, it kills the program at
-// once. With lostTerminates it first asks the program to end, and kills it after half of
-// the kill margin: then the lease still holds for the other half.
-func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool) *stopper {
-	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run}
+// once. If the command LostTerminates, it first asks the program to end, and kills it after half of
+// the kill margin: then the lease still holds for the other half. If it LostFreezes, the program
+// freezes by its deadline when the lease could not be extended; renew has that looked at.
+func newStopper(ctx context.Context, run worker.ExternalRun, command Command, renew chan struct{}) *stopper {
+	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run, renew: renew}
 	s.killNow = sync.OnceFunc(func() { close(s.kill) })
 	s.asked, s.ask = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.held, s.release = context.WithCancelCause(context.WithoutCancel(ctx))
 	lost := sync.OnceFunc(func() {
 		s.release(worker.ErrLeaseLost)
-		if !lostTerminates {
+		if !command.LostTerminates {
 			s.killNow()
 			return
 		}
@@ -45,6 +50,9 @@ func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool
 		time.AfterFunc(run.KillMargin()/2, s.killNow)
 	})
 	run.OnLeaseLost(lost)
+	if command.LostFreezes {
+		run.OnFreeze(s.freeze)
+	}
 	s.unhook = context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrLeaseLost) {
 			s.ask(cause)
@@ -55,8 +63,18 @@ func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool
 	return s
 }
 
+// freeze freezes the program, or lets it go on.
+func (s *stopper) freeze(frozen bool) {
+	s.frozen.Store(frozen)
+	select {
+	case s.renew <- struct{}{}:
+	default: // it is to be looked at already
+	}
+}
+
 // end is for when the program has ended.
 func (s *stopper) end() {
+	s.run.OnFreeze(nil)
 	s.run.OnLeaseLost(nil)
 	s.unhook()
 	s.ask(nil)
@@ -71,10 +89,18 @@ const (
 	deadlineEveryMax = time.Second
 )
 
-// deadline is when the program must be dead even if this worker is stopped or hangs, as the
+// frozenDeadline is a deadline that has passed: the machine was not up yet. 0 would be none.
+const frozenDeadline = 1
+
+// deadline is when the program must be dead, or frozen, even if this worker is stopped or hangs, as the
 // time since boot. It is in the middle of the kill margin: as long after the time at which the
 // worker would give the lease up as before the end of the lease.
-func deadline(run worker.ExternalRun) time.Duration { return run.GivesUpAt() + run.KillMargin()/2 }
+func (s *stopper) deadline() time.Duration {
+	if s.frozen.Load() {
+		return frozenDeadline
+	}
+	return s.run.GivesUpAt() + s.run.KillMargin()/2
+}
 
 // deadlineEvery is how often the deadline is looked at: often enough for the
 // lease, which is extended again and again.

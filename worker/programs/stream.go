@@ -106,7 +106,7 @@ func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byt
 		if err != nil {
 			return err
 		}
-		err = process.work(ctx, run, line, p.stream.LostTerminates)
+		err = process.work(ctx, run, line, p.stream.Command)
 		var unbegun notBegun
 		switch {
 		case ctx.Err() != nil:
@@ -227,7 +227,7 @@ func (p *streamPool) start(try *breaker.Try) (*streamProcess, error) {
 		defer close(process.ended)
 		process.result, process.failure = p.programs.start(ctx, p.kind, try, true, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
-			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
+			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Freezes: p.stream.LostFreezes, Renew: process.renew, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
 		stop()
 	})

@@ -42,9 +42,10 @@ type streamProcess struct {
 	failure error                // likewise
 	try     *breaker.Try         // which started it
 
-	// run is that of the job, for those who must not wait for mu, which is held
+	// stopper is that of the job, for those who must not wait for mu, which is held
 	// while a checkpoint is stored.
-	run atomic.Pointer[worker.ExternalRun]
+	stopper atomic.Pointer[stopper]
+	renew   chan struct{} // its deadline is to be looked at
 
 	mu sync.Mutex
 	// guarded by mu
@@ -66,7 +67,7 @@ type streamJob struct {
 func newStreamProcess() *streamProcess {
 	killed := make(chan struct{})
 	return &streamProcess{
-		output: subproc.NewTail(outputBytesMax), ready: make(chan struct{}), ended: make(chan struct{}),
+		output: subproc.NewTail(outputBytesMax), ready: make(chan struct{}), ended: make(chan struct{}), renew: make(chan struct{}, 1),
 		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
 	}
 }
@@ -84,19 +85,19 @@ func (s *streamProcess) talk(program subproc.Conversation) {
 
 // work has the process run a job, which is the line, and returns what the handler
 // returns.
-func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line []byte, lostTerminates bool) error {
+func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line []byte, command Command) error {
 	line = append(line, '\n')
 	if s.hasAnswered() { // else the first job's output begins with the start
 		s.program.Settle() // what was written since the job before is nobody's
 		s.output.Reset()
 	}
-	stop := newStopper(ctx, run, lostTerminates)
+	stop := newStopper(ctx, run, command, s.renew)
 	defer stop.end()
 	job := &streamJob{messages: messages{run: run}, stop: stop, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
-	s.run.Store(&run)
+	s.stopper.Store(stop)
 	defer s.setJob(nil)
-	defer s.run.Store(nil)
+	defer s.stopper.Store(nil)
 	endOutput := run.ShowOutput(s.output)
 	defer func() {
 		endOutput(ctx)
@@ -195,11 +196,11 @@ func (s *streamProcess) death(job *streamJob, written int) error {
 
 // deadline is that of the job's lease; without a job there is none.
 func (s *streamProcess) deadline() time.Duration {
-	run := s.run.Load()
-	if run == nil {
+	stop := s.stopper.Load()
+	if stop == nil {
 		return 0
 	}
-	return deadline(*run)
+	return stop.deadline()
 }
 
 // obey kills the process when the stopper says so, until the job or the process

@@ -83,7 +83,7 @@ func (s *Set[R]) Answered(l *Lease, answer Answer, settings Settings, sent time.
 	switch answer {
 	case OK:
 		if settings.TickerExtends() > 0 {
-			l.extendLocked(sent, settings)
+			s.extendLocked(l, sent, settings)
 		}
 		l.extendAt = sent + settings.ExtendEvery
 	case Busy:
@@ -132,7 +132,7 @@ func (s *Set[R]) Extended(ids []int64, settings Settings, sent time.Duration) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if l := s.leases[id]; l != nil {
-			l.extendLocked(sent, settings)
+			s.extendLocked(l, sent, settings)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *Set[R]) Extended(ids []int64, settings Settings, sent time.Duration) {
 func (s *Set[R]) ExtendedBy(h *Hold[R], settings Settings, sent time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.lease.extendLocked(sent, settings)
+	s.extendLocked(h.lease, sent, settings)
 }
 
 // NotReported records that the database did not store what a run has reported: the lease

@@ -15,6 +15,10 @@
 //	40.5 s  the next extension fails, and so do all that follow
 //	75.3 s  the worker gives the lease up: it cancels the contexts of its runs,
 //	        which have 5 s to stop before another worker may have their jobs
+//
+// If all its runs can freeze, it freezes them at 75.3 s instead, and goes on trying to extend
+// the lease. Nobody need have taken it at 80.4 s: then an extension at 300 s succeeds, and the
+// runs go on. If it was taken, the runs are lost as above.
 package leases
 
 import (
@@ -27,6 +31,8 @@ import (
 var (
 	ErrLost      = errors.New("lease lost")
 	ErrCancelled = errors.New("job cancelled")
+	// ErrFrozen is why no handler may begin under a lease.
+	ErrFrozen = errors.New("lease not extended in time, its runs are frozen")
 )
 
 // Lease is one lease, on all jobs of one claim.
@@ -39,6 +45,7 @@ type Lease struct {
 	open     int           // runs of it that are held
 	deadline time.Duration // when the worker gives it up unless it has been extended
 	extendAt time.Duration // when its next extension is due
+	frozen   bool          // its deadline has passed, and its runs do nothing until it is extended
 }
 
 // ID is the lease's id, the token of its jobs.
@@ -72,6 +79,7 @@ type Hold[R any] struct {
 	ending int                     // calls of Completing that GoesOn has not taken back
 	cancel context.CancelCauseFunc // of the running handler; nil when none runs
 	onLost func()                  // called when the lease is lost; nil for nothing
+	freeze func(frozen bool)       // freezes the run, and lets it go on; nil if it cannot
 }
 
 // State is what has become of a run while it was held.

@@ -23,13 +23,20 @@ func (s *Set[R]) GiveUp(h *Hold[R]) {
 	s.loseLocked(h.lease)
 }
 
-// Expire gives up each lease whose deadline has passed for at least one of its runs.
+// Expire gives up each lease whose deadline has passed for at least one of its runs, or freezes it
+// if all its runs can freeze.
 func (s *Set[R]) Expire(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.held {
-		if now+s.delayLocked(h) >= h.lease.deadline && !h.state.Completed {
-			s.loseLocked(h.lease)
+		switch {
+		case now+s.delayLocked(h) < h.lease.deadline:
+		case h.state.Completed:
+			if h.freeze != nil && h.onLost != nil { // its program is not killed by its supervisor, and has done its work
+				h.onLost()
+			}
+		default:
+			s.expireLocked(h.lease)
 		}
 	}
 }
@@ -70,7 +77,7 @@ func (s *Set[R]) NextDeadline() (at time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.held {
-		if deadline := h.lease.deadline - s.delayLocked(h); !h.state.Completed && (!ok || deadline < at) {
+		if deadline := h.lease.deadline - s.delayLocked(h); !h.state.Completed && !h.lease.frozen && (!ok || deadline < at) {
 			at, ok = deadline, true
 		}
 	}

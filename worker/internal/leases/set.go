@@ -73,14 +73,21 @@ func (s *Set[R]) replaceLocked(earlier *Hold[R]) {
 
 // Start records that the handler of a run begins, and which function stops it. If it returns
 // an error, the handler must not begin, and the run is no longer held. ErrLost means that the
-// run is lost; any other error is the reason for which the caller must end the run.
+// run is lost; any other error is the reason for which the caller must end the run. ErrFrozen
+// means that it is to be released.
 func (s *Set[R]) Start(h *Hold[R], now time.Duration, cancel context.CancelCauseFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case h.state.Lost || now >= h.lease.deadline:
+	case h.state.Lost:
 		s.loseLocked(h.lease)
 		return ErrLost
+	case h.lease.frozen || now >= h.lease.deadline:
+		if !s.expireLocked(h.lease) {
+			return ErrLost
+		}
+		s.forgetLocked(h)
+		return ErrFrozen
 	case h.state.Cancelled:
 		s.forgetLocked(h)
 		return ErrCancelled
