@@ -47,6 +47,7 @@ drop function jobq.act_key_weight(text,text,text,integer,text);
 drop function jobq.act_key(text,text,text,text,text);
 drop function jobq.act_kind(text,text,text,text);
 drop function jobq.act_queue(text,text,text,text);
+drop function jobq.act_lost(text,text,text);
 drop function jobq.act_drain(text,text);
 drop function jobq.act_clone(text,bigint,jsonb);
 drop function jobq.act(text,text,bigint[],text[],jsonb[],text,bigint,jsonb);

@@ -738,6 +738,7 @@ create table jobq.lease (
   -- beside each, how long after claimed_at it succeeded; -1: its row of run says how it ended
   ended_ms    smallint[]  not null default '{}',
   job_ids     bigint[]    not null, -- by slot
+  lost_reason text, -- not null: an operator says that the worker is lost (act_lost): its jobs use no attempt
   constraint lease_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 comment on table jobq.lease is 'What is claimed now: a row for each claim, with all its jobs. Only jobq writes it.';
@@ -754,6 +755,8 @@ comment on column jobq.lease.ended_slots is 'Places in job_ids of jobs that have
 comment on column jobq.lease.ended_ms is
   'Beside each, the milliseconds after claimed_at at which it succeeded; -1: see its row of jobq.run.';
 comment on column jobq.lease.job_ids is 'The jobs, by slot.';
+comment on column jobq.lease.lost_reason is
+  'Not null: an operator has said that the worker is lost, and why. The jobs go back without an attempt.';
 -- The ids are never written again when apart; the ends are small enough to stay.
 alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms
     set storage main;
@@ -1402,7 +1405,7 @@ create sequence jobq.asleep_seq as bigint minvalue 0 start 0;
 --
 --   work, head         the id of the transaction, and the name of a queue (wake)
 --   taken              which notifications of a queue are answered (worker/internal/waking)
---   due                when the earliest new job becomes due, in seconds since 1970
+--   due                when the earliest new job becomes due, in seconds since 1970; negative: see act_lost
 --   cancel             the id of a job
 --   drain              the id of a worker
 --   room, settings     the name of a queue
@@ -6703,9 +6706,9 @@ create table jobq.audit (
   replaced     jsonb,
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known"
-  check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export',
-    'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set', 'schedule_pause',
-        'schedule_resume', 'schedule_remove', 'schedule_run')),
+  check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
+    'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
+    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -9822,6 +9825,8 @@ begin
   return next;
 end $$;
 
+-- Actions of people on workers and hosts.
+
 -- act_drain asks a worker to claim no more jobs, and to end when its running jobs
 -- have ended. The worker learns of it at once, or with its next heartbeat. It
 -- returns the id of the audit row, 0 if the worker drains already, or null if
@@ -9841,6 +9846,56 @@ begin
   end if;
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
+
+-- act_lost takes the leases of a worker away now, for an operator who knows that it, or its host, does not come back.
+-- The janitor puts the jobs back at once, as if the worker had released them: without an attempt or a crash, and with
+-- the reason as the error of the run. If the worker lives all the same, what it stores for these jobs is refused, it
+-- ends their programs when it hears of that, and it drains.
+--
+-- It returns the id of the audit row, 0 if there was nothing to do; how many jobs the worker held; and how many
+-- leases somebody has locked, which stay: the same call takes them later. No row: there is no such worker. It takes
+-- 1,000 leases at most. It runs with its owner's rights, because operators have no other right on leases. It reads all
+-- of lease, which holds only what is claimed now.
+create function jobq.act_lost(actor text, worker text, note text)
+    returns table (audit bigint, jobs bigint, locked bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  problem text := coalesce(jobq.length_problem('worker', worker, 255), jobq.note_problem(note),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255));
+  why text := left(format('worker %s is lost, says %s', worker, jobq.actor_of(actor))
+    || coalesce(': ' || nullif(note, ''), ''), 850);
+  taken bigint;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if not exists (select from jobq.worker w where w.id = act_lost.worker)
+      and not exists (select from jobq.lease l where l.owner = act_lost.worker) then
+    return;
+  end if;
+  update jobq.worker w set drain_requested_at = clock_timestamp()
+    where w.ctid = any(array(select x.ctid from jobq.worker x where x.id = act_lost.worker
+      and x.drain_requested_at is null and not x.draining for update skip locked));
+  audit := found::integer;
+  with gone as (
+    update jobq.lease l set lost_at = clock_timestamp(), lost_reason = why
+      where l.ctid = any(array(select x.ctid from jobq.lease x where x.owner = act_lost.worker
+        and x.lost_reason is null order by x.id limit 1000 for update skip locked))
+      returning cardinality(l.job_ids) - cardinality(l.ended_slots) as jobs
+  )
+  select count(*), coalesce(sum(g.jobs), 0) into taken, act_lost.jobs from gone g;
+  select count(*) into locked from jobq.lease l where l.owner = act_lost.worker and l.lost_reason is null;
+  if audit > 0 or taken > 0 then
+    perform jobq.notify('drain', act_lost.worker);
+    perform jobq.notify('due', '-1'); -- a janitor that sleeps looks at leases
+    audit := jobq.audit_begin(act_lost.actor, 'lost', act_lost.worker, nullif(act_lost.note, ''));
+    update jobq.audit a set done = act_lost.jobs where a.id = act_lost.audit;
+  end if;
+  return next;
+end $$;
+comment on function jobq.act_lost is
+  'Takes all leases of a worker away, which does not come back: its jobs use no attempt.';
 
 -- Actions of people on queues, kinds, keys and settings.
 
@@ -10413,10 +10468,11 @@ begin
   if found then
     return undoing;
   end if;
-  if undone.action in ('undo', 'drain', 'schedule_run', 'export') or undone.undone_by is not null then
+  if undone.action in ('undo', 'drain', 'lost', 'schedule_run', 'export') or undone.undone_by is not null then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
+      when 'lost' then 'the jobs of a lost worker have gone back, and may run elsewhere: start another worker'
       when 'export' then 'an export is not undone: to have days exported again, set exported_before'
       when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
       else format('action %s is undone already', undone.id) end;

@@ -19,6 +19,7 @@ var actorCalls = map[string]actorCall{
 	"act":              {"select jobq.enqueue('k')", "select * from jobq.act(null, 'cancel', array(select id from jobq.pending), '{null}', '{null}', null, null, null)"},
 	"act_clone":        {"select jobq.enqueue('k')", "select * from jobq.act_clone(null, (select id from jobq.pending), '{\"priority\": 1}')"},
 	"act_drain":        {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_drain(null, 'w')"},
+	"act_lost":         {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_lost(null, 'w', null)"},
 	"act_key":          {"", "select jobq.act_key(null, 'key_pause', 'q', 'a', null)"},
 	"act_key_weight":   {"", "select jobq.act_key_weight(null, 'q', 'a', 3, null)"},
 	"act_kind":         {"", "select jobq.act_kind(null, 'kind_pause', 'k', null)"},

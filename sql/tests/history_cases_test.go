@@ -352,6 +352,7 @@ func historyCases() []historyCase {
 		{"ExportBegin", db.ExportBegin, "(now() at time zone 'UTC')::date - 7", inHand, "delete from jobq.lease"},
 		{"ExportEnd", db.ExportEnd, "'ann', jobq.export_first(), '2026-11-01', 1, 1", inHand, "update jobq.setting set export_day = jobq.export_first(), export_began_at = '2026-11-01'"},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
+		{"WorkerLost", db.WorkerLost, "'ann', 'w1', 'gone'", inHand, ""},
 		// Last, since dead index entries stay when the suspects are rolled back.
 		{"DueFirst beside suspects", db.DueFirst, "", inHand, manySuspects},
 		{"JobPromote beside suspects", db.JobPromote, "'-infinity', 0, 1000", 2 * inHand, manySuspects},
