@@ -65,7 +65,7 @@ const (
 	makeResizer = `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
 		chmod +x resize.sh
 		printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`
-	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
+	resizer = "jobq worker --run resize=./resize.sh & worker=$!\n"
 	// Workers of the hosts spot-17 and web-1.
 	registered = `psql "$DATABASE_URL" -qXc "insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) select id, 1, host, '', '{}', '{}', '{}'
 		from (values ('spot-17-4711-0a1b2c3d', 'spot-17'), ('web-1-4711-0a1b2c3d', 'web-1')) w(id, host) on conflict do nothing"`

@@ -44,16 +44,17 @@ func (s *Schema) ReapAround(ctx context.Context, conn Batcher, owners []string, 
 // others of its kind do no harm.
 func (q *Queries) Quarantine(ctx context.Context, reaped []LeaseReapRow, source string) ([]KindsCrashedRow, error) {
 	var kinds []string
+	var owners []string
 	var claimed []pgtype.Timestamptz
 	for _, run := range reaped {
 		if run.Begun && !run.Spared && run.Alone == 0 {
-			kinds, claimed = append(kinds, run.Kind), append(claimed, run.ClaimedAt)
+			kinds, claimed, owners = append(kinds, run.Kind), append(claimed, run.ClaimedAt), append(owners, run.LeaseOwner)
 		}
 	}
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	return q.KindsCrashed(ctx, kinds, claimed, source)
+	return q.KindsCrashed(ctx, KindsCrashedParams{Kinds: kinds, Claimed: claimed, Owners: owners, Source: source})
 }
 
 // LogAttrs name a run that was lost, for a log.

@@ -13,19 +13,32 @@ import (
 
 const KindsCrashed = `-- name: KindsCrashed :many
 select c.kind::text as kind, c.crashes::integer as crashes
-  from jobq.kinds_crashed($1::text[], $2::timestamptz[], $3::text) c
+  from jobq.kinds_crashed($1::text[], $2::timestamptz[],
+    $3::text[], $4::text) c
 `
+
+type KindsCrashedParams struct {
+	Kinds   []string
+	Claimed []pgtype.Timestamptz
+	Owners  []string
+	Source  string
+}
 
 type KindsCrashedRow struct {
 	Kind    string
 	Crashes int32
 }
 
-// KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
+// KindsCrashed counts lost runs of these kinds, which were claimed at these times by these workers, and pauses a kind
 // whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
 // from the last crash of the kinds on, a day at most. Needs stat_pkey.
-func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pgtype.Timestamptz, source string) ([]KindsCrashedRow, error) {
-	rows, err := q.db.Query(ctx, KindsCrashed, kinds, claimed, source)
+func (q *Queries) KindsCrashed(ctx context.Context, arg KindsCrashedParams) ([]KindsCrashedRow, error) {
+	rows, err := q.db.Query(ctx, KindsCrashed,
+		arg.Kinds,
+		arg.Claimed,
+		arg.Owners,
+		arg.Source,
+	)
 	if err != nil {
 		return nil, err
 	}

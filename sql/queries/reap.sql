@@ -262,12 +262,13 @@ update jobq.lease l
       limit 1000
       for update of x skip locked));
 
--- KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
+-- KindsCrashed counts lost runs of these kinds, which were claimed at these times by these workers, and pauses a kind
 -- whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
 -- from the last crash of the kinds on, a day at most. Needs stat_pkey.
 -- name: KindsCrashed :many
 select c.kind::text as kind, c.crashes::integer as crashes
-  from jobq.kinds_crashed(sqlc.arg(kinds)::text[], sqlc.arg(claimed)::timestamptz[], sqlc.arg(source)::text) c;
+  from jobq.kinds_crashed(sqlc.arg(kinds)::text[], sqlc.arg(claimed)::timestamptz[],
+    sqlc.arg(owners)::text[], sqlc.arg(source)::text) c;
 
 -- NextDue says when the janitor has something to do, or must look again: as milliseconds from the
 -- answer (ms, not positive if it is time already) and as seconds since 1970 by the server's clock
