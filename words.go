@@ -79,6 +79,7 @@ const (
 	ActionPause    Action = "pause"
 	ActionResume   Action = "resume"
 	ActionDrain    Action = "drain"
+	ActionLost     Action = "lost" // a worker that does not come back
 	ActionSettings Action = "settings"
 	ActionExport   Action = "export" // of a day of the history
 	ActionUndo     Action = "undo"

@@ -25,6 +25,8 @@ const (
 	// scanShare is how many times as long as the last scan of many rows the janitor waits
 	// until the next one, unless a lease may end before. So scans take 5 % of the time.
 	scanShare = 19
+	// leasesRest is the shortest time between two scans that notifications cause.
+	leasesRest = time.Second
 )
 
 // passes recovers jobs: it reaps and promotes whenever something may be due.
@@ -71,8 +73,17 @@ type session interface {
 type leases struct {
 	at    time.Time     // when to scan again
 	end   bool          // a lease ends at that time, unless it is extended
+	from  time.Time     // when the last scan began
 	took  time.Duration // how long the last scan took
 	stuck int           // reaps in a row that found an expired lease locked
+}
+
+// notified makes the next scan come at once, or leasesRest after the last one: an operator has taken leases away. Anybody
+// can send that.
+func (l *leases) notified() {
+	if soon := l.from.Add(leasesRest); soon.Before(l.at) {
+		l.at = soon
+	}
 }
 
 func (l leases) due() bool { return !time.Now().Before(l.at) }
@@ -95,8 +106,12 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 }
 
 // notified handles a notification of a commit: epoch is when the job, or the look at a job that
-// others wait for, is due, in seconds since 1970.
+// others wait for, is due, in seconds since 1970; below 0, leases were taken away.
 func (p *passes) notified(epoch float64) {
+	if epoch < 0 {
+		p.leases.notified()
+		return
+	}
 	p.due.notified(epoch)
 	p.looks.notified(epoch)
 }
@@ -234,7 +249,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	}
 	if ask.Scan {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
-		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
+		p.leases.end, p.leases.took, p.leases.from = next.LeaseEnds, time.Since(sent), sent
 		if patience := time.Now().Add(p.untilPatience()); patience.Before(p.leases.at) {
 			p.leases.at, p.leases.end = patience, true
 		}

@@ -195,7 +195,7 @@ grant execute on function
   jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
   jobq.length_problem, jobq.note_problem, jobq.actor_of, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.args_patched, jobq.args_patch, jobq.job_anew, jobq.change_problem,
-  jobq.act_begin, jobq.act_job, jobq.act_record, jobq.act_each, jobq.act, jobq.act_clone, jobq.act_drain,
+  jobq.act_begin, jobq.act_job, jobq.act_record, jobq.act_each, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_lost,
   jobq.act_dependents, jobq.dependent_requeue, jobq.parents_reopen, jobq.parents_lost, jobq.job_over,
   jobq.act_queue, jobq.act_kind, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,

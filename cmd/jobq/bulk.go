@@ -169,7 +169,12 @@ func (b *bulkFlags) canAsk(cmd *cobra.Command, action jobq.Action) error {
 
 // askForBulk asks for the action's name.
 func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s? Type %q to go on: ", action, matches, action)
+	return askFor(cmd, fmt.Sprintf("%s %s?", action, matches), string(action))
+}
+
+// askFor asks a question that only the word answers with yes.
+func askFor(cmd *cobra.Command, question, word string) error {
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s Type %q to go on: ", question, word)
 	answer, err := awaitInput(cmd.Context(), func() (answer string, err error) {
 		_, err = fmt.Fscanln(cmd.InOrStdin(), &answer)
 		return answer, err
@@ -177,7 +182,7 @@ func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
 	switch {
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("nothing was done: %w", err)
-	case err != nil || answer != string(action):
+	case err != nil || answer != word:
 		return usagef("nothing was done")
 	}
 	return nil

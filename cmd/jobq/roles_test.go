@@ -162,6 +162,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.parents_reopen(1)", "admin"},
 		{"select * from jobq.act_clone('me', " + failed + ", '{}')", "admin"},
 		{"select jobq.act_drain('me', 'nobody')", "admin"},
+		{"select jobq.act_lost('me', 'nobody', null)", "admin"},
 		{"select jobq.wake('work', 'default')", "worker admin"},
 		{"insert into jobq.pending (id, kind) values (7, 'k')", "worker admin"},
 		{"select jobq.unique_key_take('k', 'key', 1)", "admin"},

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +21,8 @@ func newWorkersCommand(a *app) *cobra.Command {
 		Short: "List worker processes", Args: exactArgs(0),
 		Example: `  jobq workers
   jobq workers --programs   # how programs have ended, and what they used
-  jobq workers drain web-1-4711-0a1b2c3d`,
+  jobq workers drain web-1-4711-0a1b2c3d
+  jobq workers lost web-1   # the host is gone: its jobs run elsewhere now`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			workers, err := monitor.New(client).Workers(cmd.Context())
 			if err != nil {
@@ -59,35 +58,8 @@ func newWorkersCommand(a *app) *cobra.Command {
 	}
 	list.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
 	a.addJSONFlag(list)
-	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them", Example: list.Example}, list, newWorkersDrainCommand(a))
-}
-
-func newWorkersDrainCommand(a *app) *cobra.Command {
-	command := &cobra.Command{
-		Use: "drain ID...", Short: "Ask workers to leave when what they run has ended",
-		Long: `Ask workers to take no new work, and to leave when what they run has ended, as SIGUSR1
-does on their host. A worker hears of it at once, or within ten seconds where it cannot
-listen; it has drained when "jobq workers" does not list it any more. What supervises
-it may start another one. It is in the audit, and cannot be undone.`,
-		Example: `  jobq workers drain web-1-4711-0a1b2c3d`,
-		Args:    rangeArgs(1, math.MaxInt),
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			var failures []error
-			for _, id := range args {
-				asked, err := a.operator(client).DrainWorker(cmd.Context(), id)
-				switch {
-				case err != nil:
-					failures = append(failures, err)
-				case asked:
-					fmt.Fprintf(cmd.OutOrStdout(), "worker %s was asked to drain\n", id)
-				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "worker %s drains already\n", id)
-				}
-			}
-			return errors.Join(failures...)
-		}),
-	}
-	return command
+	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them, or take the jobs of lost ones", Example: list.Example}, list,
+		newWorkersDrainCommand(a), newWorkersLostCommand(a))
 }
 
 func writePrograms(out io.Writer, workers []monitor.Worker) error {

@@ -65,7 +65,11 @@ const (
 	makeResizer = `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
 		chmod +x resize.sh
 		printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`
-	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
+	resizer = "jobq worker --run resize=./resize.sh & worker=$!\n"
+	// Workers of the hosts spot-17 and web-1.
+	registered = `psql "$DATABASE_URL" -qXc "insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) select id, 1, host, '', '{}', '{}', '{}'
+		from (values ('spot-17-4711-0a1b2c3d', 'spot-17'), ('web-1-4711-0a1b2c3d', 'web-1')) w(id, host) on conflict do nothing"`
+	lostSpot = "jobq workers lost spot-17 --reason preempted --yes" // the page's asks first
 	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another limit=1`
 )
 
@@ -137,8 +141,12 @@ var pages = map[string]page{
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
 				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
 				wait $worker`},
+			{line: "jobq workers lost spot-17", first: registered, instead: lostSpot},
+			{line: "jobq workers lost web-1-4711", first: registered},
+			{line: "jobq workers lost web-1", first: registered, instead: "jobq workers lost web-1 --yes"},
 		},
 	},
+	"docs/hosts.md": {rules: []rule{{line: "jobq workers lost spot-17", first: registered, instead: lostSpot}}},
 	"docs/internals/crash-comparison.md": {rules: []rule{
 		{line: "func (s *shop) handle(", file: "examples/order/order.go"},
 		{line: "func orderWorkflow(", excused: "for another library, which jobq does not depend on", all: true},

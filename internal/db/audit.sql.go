@@ -774,3 +774,23 @@ func (q *Queries) WorkerDrain(ctx context.Context, actor string, worker string) 
 	err := row.Scan(&audit)
 	return audit, err
 }
+
+const WorkerLost = `-- name: WorkerLost :one
+select l.audit::bigint as audit, l.jobs::bigint as jobs, l.locked::bigint as locked
+  from jobq.act_lost($1::text, $2::text, $3::text) l
+`
+
+type WorkerLostRow struct {
+	Audit  int64
+	Jobs   int64
+	Locked int64
+}
+
+// WorkerLost takes a worker's leases away for good. Its audit is 0 if there was nothing to do, and there is no row if
+// there is no such worker.
+func (q *Queries) WorkerLost(ctx context.Context, actor string, worker string, note *string) (WorkerLostRow, error) {
+	row := q.db.QueryRow(ctx, WorkerLost, actor, worker, note)
+	var i WorkerLostRow
+	err := row.Scan(&i.Audit, &i.Jobs, &i.Locked)
+	return i, err
+}

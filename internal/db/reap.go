@@ -39,20 +39,22 @@ func (s *Schema) ReapAround(ctx context.Context, conn Batcher, owners []string, 
 
 // Quarantine takes into account that the workers of reaped runs have crashed, and
 // pauses a kind that they crash from in a row: see KindsCrashed. It comes after the
-// reap has committed, which does not depend on it. Left out are jobs that had not begun, and those that were alone in
-// their worker: there it is known which job did it, and others of its kind do no harm.
+// reap has committed, which does not depend on it. Left out are jobs that had not begun, those of workers
+// that an operator has called lost, and those that were alone in their worker: there it is known which job did it, and
+// others of its kind do no harm.
 func (q *Queries) Quarantine(ctx context.Context, reaped []LeaseReapRow, source string) ([]KindsCrashedRow, error) {
 	var kinds []string
+	var owners []string
 	var claimed []pgtype.Timestamptz
 	for _, run := range reaped {
-		if run.Begun && run.Alone == 0 {
-			kinds, claimed = append(kinds, run.Kind), append(claimed, run.ClaimedAt)
+		if run.Begun && !run.Spared && run.Alone == 0 {
+			kinds, claimed, owners = append(kinds, run.Kind), append(claimed, run.ClaimedAt), append(owners, run.LeaseOwner)
 		}
 	}
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	return q.KindsCrashed(ctx, kinds, claimed, source)
+	return q.KindsCrashed(ctx, KindsCrashedParams{Kinds: kinds, Claimed: claimed, Owners: owners, Source: source})
 }
 
 // LogAttrs name a run that was lost, for a log.

@@ -13,19 +13,32 @@ import (
 
 const KindsCrashed = `-- name: KindsCrashed :many
 select c.kind::text as kind, c.crashes::integer as crashes
-  from jobq.kinds_crashed($1::text[], $2::timestamptz[], $3::text) c
+  from jobq.kinds_crashed($1::text[], $2::timestamptz[],
+    $3::text[], $4::text) c
 `
+
+type KindsCrashedParams struct {
+	Kinds   []string
+	Claimed []pgtype.Timestamptz
+	Owners  []string
+	Source  string
+}
 
 type KindsCrashedRow struct {
 	Kind    string
 	Crashes int32
 }
 
-// KindsCrashed counts lost runs of these kinds, which were claimed at these times, and pauses a kind
+// KindsCrashed counts lost runs of these kinds, which were claimed at these times by these workers, and pauses a kind
 // whose workers have crashed several times in a row: it returns that kind, mostly none. It reads stat
 // from the last crash of the kinds on, a day at most. Needs stat_pkey.
-func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pgtype.Timestamptz, source string) ([]KindsCrashedRow, error) {
-	rows, err := q.db.Query(ctx, KindsCrashed, kinds, claimed, source)
+func (q *Queries) KindsCrashed(ctx context.Context, arg KindsCrashedParams) ([]KindsCrashedRow, error) {
+	rows, err := q.db.Query(ctx, KindsCrashed,
+		arg.Kinds,
+		arg.Claimed,
+		arg.Owners,
+		arg.Source,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +153,11 @@ with stale as materialized (
     limit $4::integer
     for update of l skip locked
 ), sure as materialized (
-  select s.place, s.id, s.claimed_at, s.expires_at, s.begun, s.owner, s.job_ids, s.ended_slots, s.ended_ms
+  select s.place, s.id, s.claimed_at, s.expires_at, s.begun, s.owner, s.job_ids, s.ended_slots, s.ended_ms,
+      s.lost_reason
     from (
       select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.begun, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
+          l.lost_reason,
           sum(case when l.lost_at is null then cardinality(l.job_ids) - cardinality(l.ended_slots) end)
             over (order by l.lost_at nulls first, l.expires_at,
                 l.id rows between unbounded preceding and 1 preceding) as jobs_before
@@ -152,7 +167,8 @@ with stale as materialized (
     where coalesce(s.jobs_before, 0) < $4::integer
 ), looked as materialized (
   select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
-      coalesce(r.runs, false) as runs, j.slot <= s.begun as begun, r.queue, r.partition_key
+      coalesce(r.runs, false) as runs, j.slot <= s.begun as begun,
+      j.slot <= s.begun and s.lost_reason is null as counted, s.lost_reason, r.queue, r.partition_key
     from sure s
     cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
     left join lateral (
@@ -162,27 +178,29 @@ with stale as materialized (
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
   select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner, r.begun,
-      r.attempts + r.begun::integer as attempts, case when r.begun then coalesce(q.redelivery, 'tail')
+      r.counted, r.attempts + r.counted::integer as attempts, case when r.counted then coalesce(q.redelivery, 'tail')
           else 'head' end as redelivery,
       coalesce(q.redelivery_delay, interval '0') as delay, r.begun and coalesce(q.reset_on_reap, false) as reset,
-      jobq.next_state(case when r.begun then 'lost' else 'released' end, r.attempts, r.max_attempts, false,
+      jobq.next_state(case when r.counted then 'lost' else 'released' end, r.attempts, r.max_attempts, false,
         r.cancel_requested_at is not null,
         case when r.crashes + 1 < least(2, r.max_attempts - r.attempts - 1)
           then coalesce(q.redelivery_delay, interval '0') end) as state,
-      r.begun and r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) as suspect,
-      case when r.begun and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1)
+      r.counted and r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) as suspect,
+      case when r.counted and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1)
       else 0 end as alone,
       case
         when not r.begun then null
+        when not r.counted then r.lost_reason
         when $1::text[] is not null then 'orphaned by worker restart'
         else left(format('lease expired: worker %s stopped responding', r.owner), 850)
-      end || case when r.crashes >= least(2, r.max_attempts - r.attempts)
+      end || case when r.counted and r.crashes >= least(2, r.max_attempts - r.attempts)
         then format('; the job was alone in its worker when that was lost%s: it seems to be the cause',
           case when r.crashes > 2 then format(', %s times in a row', r.crashes - 1) end) else '' end as error
     from (
       select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot,
-          l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun
-        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun from looked l
+          l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun, l.counted, l.lost_reason
+        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun, l.counted, l.lost_reason
+          from looked l
           where l.runs and (l.id = any($5::bigint[])) is not true
               order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
@@ -197,7 +215,7 @@ with stale as materialized (
 ), kept as (
   update jobq.run r
     set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts,
-      crashes = least(r.crashes + h.begun::integer, 32767), last_error = coalesce(h.error, r.last_error),
+      crashes = least(r.crashes + h.counted::integer, 32767), last_error = coalesce(h.error, r.last_error),
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id
           limit 1), r.checkpoint)
     from held h
@@ -212,8 +230,8 @@ with stale as materialized (
       and r.lease_id = any(array(select h.lease_id from held h))
     returning (r).*
 ), done as materialized (
-  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.queue, h.kind, h.attempts,
-      h.redelivery, h.state, h.alone, h.error
+  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.counted, h.queue, h.kind,
+      h.attempts, h.redelivery, h.state, h.alone, h.error
     from held h
     join (select k.id from kept k union all select g.id::bigint from gone g) d on d.id = h.id
 ), again as (
@@ -226,14 +244,14 @@ with stale as materialized (
             case
               when h.suspect then clock_timestamp() + greatest(h.delay,
                   jobq.backoff_delay(g.crashes, g.backoff_base, g.backoff_max))
-              when h.begun then clock_timestamp() + h.delay
+              when h.counted then clock_timestamp() + h.delay
               else coalesce(g.run_at, g.created_at)
             end as run_at,
             (select x.checkpoint from jobq.progress x where x.job_id = g.id and x.lease_id = g.lease_id
                 limit 1) as saved
       ) now
       cross join lateral jobq.pending_of(row(g.*)::jobq.run, now.position, now.run_at, h.attempts,
-        least(g.crashes + h.begun::integer, 32767), coalesce(h.error, g.last_error),
+        least(g.crashes + h.counted::integer, 32767), coalesce(h.error, g.last_error),
         coalesce(h.error, g.clear_reason), case when not h.reset then coalesce(now.saved, g.checkpoint) end) p
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
@@ -306,7 +324,7 @@ with stale as materialized (
 )
 select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at,
     d.expires_at as lease_expires_at, d.attempts, d.state, d.begun,
-    d.alone::integer as alone
+    d.alone::integer as alone, (d.begun and not d.counted)::boolean as spared
   from done d
   where (select count(*) from woken) + (select count(*) from keyed) + (select count(*) from suspected) >= 0
 `
@@ -332,6 +350,7 @@ type LeaseReapRow struct {
 	State          string
 	Begun          bool
 	Alone          int32
+	Spared         bool
 }
 
 // LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
@@ -340,6 +359,8 @@ type LeaseReapRow struct {
 // nothing is counted or recorded for them. The answer says which have begun. A job that was lost twice
 // in a row is a suspect (pending_suspect_idx): it waits its backoff, and is claimed alone. alone is how
 // many times in a row a suspect was lost while it ran alone; it is 0 for other jobs.
+// A lease with a lost_reason (act_lost) was taken for its worker's sake: its jobs go back as if released, without an
+// attempt and without a crash, with that reason as the error of the run. They are spared in the answer.
 //
 // Without owners it takes expired leases, after the queue's stale_grace, those that expired first
 // first. Then it takes what is left of leases that were taken before, whose runs may have been locked
@@ -392,6 +413,7 @@ func (q *Queries) LeaseReap(ctx context.Context, arg LeaseReapParams) ([]LeaseRe
 			&i.State,
 			&i.Begun,
 			&i.Alone,
+			&i.Spared,
 		); err != nil {
 			return nil, err
 		}

@@ -566,6 +566,10 @@ create table jobq.kind (
   paused_at    timestamptz,
   paused_by    text,
   pause_reason text,
+  -- Hosts whose workers were lost with runs of it and that have not come back, and when each crash was found: see
+  -- kinds_crashed.
+  gone_hosts   text[]      not null default '{}',
+  gone_at      timestamptz[] not null default '{}',
   constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
@@ -577,6 +581,9 @@ comment on column jobq.kind.crashed_at is 'When the last of these was found.';
 comment on column jobq.kind.paused_at is 'Since when no job of it is claimed; null: it is not paused.';
 comment on column jobq.kind.paused_by is 'Who paused it; jobq: a quarantine.';
 comment on column jobq.kind.pause_reason is 'And why.';
+comment on column jobq.kind.gone_hosts is
+  'Hosts that were lost with runs of it and have not come back: their losses do not count as crashes of the kind.';
+comment on column jobq.kind.gone_at is 'Beside each, when that was found.';
 -- What every claim reads.
 create index kind_paused_idx on jobq.kind (name) where paused_at is not null;
 
@@ -738,6 +745,7 @@ create table jobq.lease (
   -- beside each, how long after claimed_at it succeeded; -1: its row of run says how it ended
   ended_ms    smallint[]  not null default '{}',
   job_ids     bigint[]    not null, -- by slot
+  lost_reason text, -- not null: an operator says that the worker is lost (act_lost): its jobs use no attempt
   constraint lease_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 comment on table jobq.lease is 'What is claimed now: a row for each claim, with all its jobs. Only jobq writes it.';
@@ -754,6 +762,8 @@ comment on column jobq.lease.ended_slots is 'Places in job_ids of jobs that have
 comment on column jobq.lease.ended_ms is
   'Beside each, the milliseconds after claimed_at at which it succeeded; -1: see its row of jobq.run.';
 comment on column jobq.lease.job_ids is 'The jobs, by slot.';
+comment on column jobq.lease.lost_reason is
+  'Not null: an operator has said that the worker is lost, and why. The jobs go back without an attempt.';
 -- The ids are never written again when apart; the ends are small enough to stay.
 alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms
     set storage main;
@@ -1402,7 +1412,7 @@ create sequence jobq.asleep_seq as bigint minvalue 0 start 0;
 --
 --   work, head         the id of the transaction, and the name of a queue (wake)
 --   taken              which notifications of a queue are answered (worker/internal/waking)
---   due                when the earliest new job becomes due, in seconds since 1970
+--   due                when the earliest new job becomes due, in seconds since 1970; negative: see act_lost
 --   cancel             the id of a job
 --   drain              the id of a worker
 --   room, settings     the name of a queue
@@ -2228,9 +2238,70 @@ begin
   end loop;
 end $$;
 
+-- host_gone is the host of a worker that was lost, if no other worker of that host has started or lived on since; null
+-- if one has, or if nothing is known of the worker. A worker beats every 10 seconds: when one has done so 15 seconds
+-- after the last time of the lost one, they did not end together.
+create function jobq.host_gone(owner text) returns text
+  language sql stable
+  return (select w.hostname from jobq.worker w
+    where w.id = owner and not exists (select from jobq.worker x
+      where x.hostname = w.hostname and x.id <> w.id
+        and (x.started_at > w.heartbeat_at or x.heartbeat_at > w.heartbeat_at + interval '15 seconds')));
+
+-- hosts_back takes hosts that were gone, and when that was found. It returns how many of these moments count as crashes
+-- after all, since a worker of one of their hosts has been heard of later; and the hosts of the other moments. Of
+-- machines that fail together and come back, it is one crash. One that was found at lived_at is on a host that lives.
+create function jobq.hosts_back(hosts text[], found_at timestamptz[], lived_at timestamptz,
+    out crashes integer, out hosts_left text[], out left_at timestamptz[])
+  language sql stable
+  begin atomic
+    with gone as (
+      select g.host, g.at, bool_or(exists (
+          select from jobq.worker w where w.hostname = g.host and w.heartbeat_at > g.at
+        )) over (partition by g.at) as back
+        from unnest(hosts, found_at) as g(host, at) where g.at is distinct from lived_at
+    )
+    select count(distinct g.at) filter (where g.back)::integer + (lived_at is not null)::integer,
+        coalesce(array_agg(g.host order by g.at, g.host) filter (where not g.back), '{}'),
+        coalesce(array_agg(g.at order by g.at, g.host) filter (where not g.back), '{}')
+      from gone g;
+  end;
+
+-- kind_crash adds a crash to what is known of a kind: of the hosts that are gone with it, or of one that lives. ended
+-- says that a run of the kind has ended in another way since the last crash. It changes nothing in the table.
+create function jobq.kind_crash(known jobq.kind, claimed timestamptz, gone text[], lives boolean, ended boolean)
+    returns jobq.kind
+  language plpgsql stable
+  as $$
+declare
+  back record;
+begin
+  if ended then
+    known.crashes := 0;
+    known.gone_hosts := '{}';
+    known.gone_at := '{}';
+  end if;
+  if ended or claimed > known.crashed_at then
+    known.crashed_at := clock_timestamp();
+  elsif known.crashed_at <> all(known.gone_at) then
+    return known; -- that crash has been counted
+  end if;
+  if not lives then
+    known.gone_hosts := (known.gone_hosts || gone)[cardinality(known.gone_hosts) + cardinality(gone) - 199:];
+    known.gone_at := (known.gone_at
+      || array_fill(known.crashed_at, array[cardinality(gone)]))[cardinality(known.gone_at) + cardinality(gone) - 199:];
+  end if;
+  select b.* into back from jobq.hosts_back(known.gone_hosts, known.gone_at,
+    case when lives then known.crashed_at end) b;
+  known.crashes := least(known.crashes + back.crashes, 1000);
+  known.gone_hosts := back.hosts_left;
+  known.gone_at := back.left_at;
+  return known;
+end $$;
+
 -- kinds_crashed counts crashes: runs of these kinds were lost because their workers stopped responding. The run of
--- kinds[i] was claimed at claimed[i]. If a kind has crashed workers quarantine_crashes times in a row, it is paused,
--- and returned.
+-- kinds[i] was claimed at claimed[i] by owners[i]. If a kind has crashed workers quarantine_crashes times in a row, it
+-- is paused, and returned.
 --
 -- A crash is the next one of the row if its run was claimed after the crash before was found. A row ends when any run
 -- of the kind ends in another way. With quarantine_crashes = 3, and a lease of one minute:
@@ -2242,7 +2313,9 @@ end $$;
 --   12:04  D claims Encode and Send, and dies at once: the second of Send is the first again
 --   12:05  found: the third of Encode, which is paused
 --
--- So machines that fail together, or a deployment that kills its workers, count as one crash of each kind.
+-- So machines that fail together, or a deployment that kills its workers, count as one crash of each kind. And a crash
+-- whose worker's host has not come back (host_gone) is the host's: it counts later, if the host comes back, and never
+-- otherwise. So machines that are taken away one after the other pause no kind.
 --
 -- Ends are known by the minute: an end in the minute of a crash counts as later, so a kind that runs often is paused up
 -- to a minute later. A run may have been claimed but not begun when its worker died, so a kind can get crashes that
@@ -2252,7 +2325,7 @@ end $$;
 -- It runs with its owner's rights, because a worker has no other right to pause. It waits for a lock for a second at
 -- most, since recovery goes on after it. Needs stat_pkey: the planner would read all of stat, from its oldest row on,
 -- and that of PostgreSQL 18 by another index. So there is an order, and no sort.
-create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text)
+create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], owners text[], source text)
     returns table (kind text, crashes integer)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
       set enable_seqscan = off set enable_sort = off set jit = off
@@ -2267,29 +2340,32 @@ declare
 begin
   delete from jobq.kind k where k.paused_at is null and k.crashed_at < moment - interval '1 day';
   for lost in
-    select l.kind, max(l.claimed_at) as claimed_at from unnest(kinds, claimed) as l(kind, claimed_at) group by l.kind
-        order by l.kind
+    select l.kind, max(l.claimed_at) as claimed_at, bool_or(h.host is null) as lives,
+        coalesce(array_agg(distinct h.host) filter (where h.host is not null), '{}') as gone
+      from unnest(kinds, claimed, owners) as l(kind, claimed_at, owner)
+      join (
+        select o.owner, jobq.host_gone(o.owner) as host from (select distinct x from unnest(owners) x) as o(owner)
+      ) h on h.owner = l.owner
+      group by l.kind
+      order by l.kind
   loop
     insert into jobq.kind (name) values (lost.kind) on conflict (name) do nothing;
     select k.* into known from jobq.kind k where k.name = lost.kind for update;
     if not found or known.paused_at is not null then -- a run that sleeps now may have deleted it: see run_suspend
       continue;
     end if;
-    if known.crashed_at is null
-        or (select true from jobq.stat s
-          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
-            and s.completed + s.failed + s.retried > s.lost
-          order by s.minute limit 1)
-        or exists (select from jobq.stat_delta s
-          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
-            and s.completed + s.failed + s.retried > s.lost) then
-      known.crashes := 1;
-    elsif lost.claimed_at > known.crashed_at then
-      known.crashes := least(known.crashes + 1, 1000);
-    else
-      continue;
-    end if;
-    update jobq.kind k set crashes = known.crashes, crashed_at = moment where k.name = lost.kind;
+    known := jobq.kind_crash(known, lost.claimed_at, lost.gone, lost.lives, known.crashed_at is null
+      or (select true from jobq.stat s
+        where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
+          and s.completed + s.failed + s.retried > s.lost
+        order by s.minute limit 1)
+      or exists (select from jobq.stat_delta s
+        where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
+          and s.completed + s.failed + s.retried > s.lost));
+    update jobq.kind k
+      set crashes = known.crashes, crashed_at = known.crashed_at, gone_hosts = known.gone_hosts,
+        gone_at = known.gone_at
+      where k.name = lost.kind;
     if known.crashes > coalesce(worst.crashes, 0) then
       worst := known;
     end if;
@@ -6768,9 +6844,9 @@ create table jobq.audit (
   replaced     jsonb,
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known"
-  check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export',
-    'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set', 'schedule_pause',
-        'schedule_resume', 'schedule_remove', 'schedule_run')),
+  check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
+    'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
+    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -9963,6 +10039,8 @@ begin
   return next;
 end $$;
 
+-- Actions of people on workers and hosts.
+
 -- act_drain asks a worker to claim no more jobs, and to end when its running jobs
 -- have ended. The worker learns of it at once, or with its next heartbeat. It
 -- returns the id of the audit row, 0 if the worker drains already, or null if
@@ -9982,6 +10060,56 @@ begin
   end if;
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
+
+-- act_lost takes the leases of a worker away now, for an operator who knows that it, or its host, does not come back.
+-- The janitor puts the jobs back at once, as if the worker had released them: without an attempt or a crash, and with
+-- the reason as the error of the run. If the worker lives all the same, what it stores for these jobs is refused, it
+-- ends their programs when it hears of that, and it drains.
+--
+-- It returns the id of the audit row, 0 if there was nothing to do; how many jobs the worker held; and how many
+-- leases somebody has locked, which stay: the same call takes them later. No row: there is no such worker. It takes
+-- 1,000 leases at most. It runs with its owner's rights, because operators have no other right on leases. It reads all
+-- of lease, which holds only what is claimed now.
+create function jobq.act_lost(actor text, worker text, note text)
+    returns table (audit bigint, jobs bigint, locked bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  problem text := coalesce(jobq.length_problem('worker', worker, 255), jobq.note_problem(note),
+    jobq.length_problem('actor', jobq.actor_of(actor), 255));
+  why text := left(format('worker %s is lost, says %s', worker, jobq.actor_of(actor))
+    || coalesce(': ' || nullif(note, ''), ''), 850);
+  taken bigint;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if not exists (select from jobq.worker w where w.id = act_lost.worker)
+      and not exists (select from jobq.lease l where l.owner = act_lost.worker) then
+    return;
+  end if;
+  update jobq.worker w set drain_requested_at = clock_timestamp()
+    where w.ctid = any(array(select x.ctid from jobq.worker x where x.id = act_lost.worker
+      and x.drain_requested_at is null and not x.draining for update skip locked));
+  audit := found::integer;
+  with gone as (
+    update jobq.lease l set lost_at = clock_timestamp(), lost_reason = why
+      where l.ctid = any(array(select x.ctid from jobq.lease x where x.owner = act_lost.worker
+        and x.lost_reason is null order by x.id limit 1000 for update skip locked))
+      returning cardinality(l.job_ids) - cardinality(l.ended_slots) as jobs
+  )
+  select count(*), coalesce(sum(g.jobs), 0) into taken, act_lost.jobs from gone g;
+  select count(*) into locked from jobq.lease l where l.owner = act_lost.worker and l.lost_reason is null;
+  if audit > 0 or taken > 0 then
+    perform jobq.notify('drain', act_lost.worker);
+    perform jobq.notify('due', '-1'); -- a janitor that sleeps looks at leases
+    audit := jobq.audit_begin(act_lost.actor, 'lost', act_lost.worker, nullif(act_lost.note, ''));
+    update jobq.audit a set done = act_lost.jobs where a.id = act_lost.audit;
+  end if;
+  return next;
+end $$;
+comment on function jobq.act_lost is
+  'Takes all leases of a worker away, which does not come back: its jobs use no attempt.';
 
 -- Jobs that were cancelled because a job for which they waited had failed, and that wait again when it is requeued.
 
@@ -10692,10 +10820,11 @@ begin
   if found then
     return undoing;
   end if;
-  if undone.action in ('undo', 'drain', 'schedule_run', 'export') or undone.undone_by is not null then
+  if undone.action in ('undo', 'drain', 'lost', 'schedule_run', 'export') or undone.undone_by is not null then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
+      when 'lost' then 'the jobs of a lost worker have gone back, and may run elsewhere: start another worker'
       when 'export' then 'an export is not undone: to have days exported again, set exported_before'
       when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
       else format('action %s is undone already', undone.id) end;

@@ -29,6 +29,12 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
+-- WorkerLost takes a worker's leases away for good. Its audit is 0 if there was nothing to do, and there is no row if
+-- there is no such worker.
+-- name: WorkerLost :one
+select l.audit::bigint as audit, l.jobs::bigint as jobs, l.locked::bigint as locked
+  from jobq.act_lost(sqlc.arg(actor)::text, sqlc.arg(worker)::text, sqlc.narg(note)::text) l;
+
 -- AuditUndo takes back an action on the next 1,000 of its jobs. A job that has changed since stays
 -- as it is, and its row says why. ended says that there are no more jobs. An action that was not on
 -- jobs has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the jobs in id

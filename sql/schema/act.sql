@@ -235,23 +235,3 @@ begin
   update jobq.audit a set done = 1 where a.id = audit;
   return next;
 end $$;
-
--- act_drain asks a worker to claim no more jobs, and to end when its running jobs
--- have ended. The worker learns of it at once, or with its next heartbeat. It
--- returns the id of the audit row, 0 if the worker drains already, or null if
--- there is no such worker.
-create function jobq.act_drain(actor text, worker text) returns bigint
-  language plpgsql
-  as $$
-begin
-  if worker is null then
-    raise sqlstate 'JQ001' using message = 'worker must not be null';
-  end if;
-  update jobq.worker w set drain_requested_at = clock_timestamp()
-    where w.id = act_drain.worker and w.drain_requested_at is null and not w.draining;
-  if found then
-    perform jobq.notify('drain', act_drain.worker);
-    return jobq.audit_begin(act_drain.actor, 'drain', act_drain.worker, null);
-  end if;
-  return (select 0 from jobq.worker w where w.id = act_drain.worker);
-end $$;

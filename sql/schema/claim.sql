@@ -100,9 +100,70 @@ begin
   end loop;
 end $$;
 
+-- host_gone is the host of a worker that was lost, if no other worker of that host has started or lived on since; null
+-- if one has, or if nothing is known of the worker. A worker beats every 10 seconds: when one has done so 15 seconds
+-- after the last time of the lost one, they did not end together.
+create function jobq.host_gone(owner text) returns text
+  language sql stable
+  return (select w.hostname from jobq.worker w
+    where w.id = owner and not exists (select from jobq.worker x
+      where x.hostname = w.hostname and x.id <> w.id
+        and (x.started_at > w.heartbeat_at or x.heartbeat_at > w.heartbeat_at + interval '15 seconds')));
+
+-- hosts_back takes hosts that were gone, and when that was found. It returns how many of these moments count as crashes
+-- after all, since a worker of one of their hosts has been heard of later; and the hosts of the other moments. Of
+-- machines that fail together and come back, it is one crash. One that was found at lived_at is on a host that lives.
+create function jobq.hosts_back(hosts text[], found_at timestamptz[], lived_at timestamptz,
+    out crashes integer, out hosts_left text[], out left_at timestamptz[])
+  language sql stable
+  begin atomic
+    with gone as (
+      select g.host, g.at, bool_or(exists (
+          select from jobq.worker w where w.hostname = g.host and w.heartbeat_at > g.at
+        )) over (partition by g.at) as back
+        from unnest(hosts, found_at) as g(host, at) where g.at is distinct from lived_at
+    )
+    select count(distinct g.at) filter (where g.back)::integer + (lived_at is not null)::integer,
+        coalesce(array_agg(g.host order by g.at, g.host) filter (where not g.back), '{}'),
+        coalesce(array_agg(g.at order by g.at, g.host) filter (where not g.back), '{}')
+      from gone g;
+  end;
+
+-- kind_crash adds a crash to what is known of a kind: of the hosts that are gone with it, or of one that lives. ended
+-- says that a run of the kind has ended in another way since the last crash. It changes nothing in the table.
+create function jobq.kind_crash(known jobq.kind, claimed timestamptz, gone text[], lives boolean, ended boolean)
+    returns jobq.kind
+  language plpgsql stable
+  as $$
+declare
+  back record;
+begin
+  if ended then
+    known.crashes := 0;
+    known.gone_hosts := '{}';
+    known.gone_at := '{}';
+  end if;
+  if ended or claimed > known.crashed_at then
+    known.crashed_at := clock_timestamp();
+  elsif known.crashed_at <> all(known.gone_at) then
+    return known; -- that crash has been counted
+  end if;
+  if not lives then
+    known.gone_hosts := (known.gone_hosts || gone)[cardinality(known.gone_hosts) + cardinality(gone) - 199:];
+    known.gone_at := (known.gone_at
+      || array_fill(known.crashed_at, array[cardinality(gone)]))[cardinality(known.gone_at) + cardinality(gone) - 199:];
+  end if;
+  select b.* into back from jobq.hosts_back(known.gone_hosts, known.gone_at,
+    case when lives then known.crashed_at end) b;
+  known.crashes := least(known.crashes + back.crashes, 1000);
+  known.gone_hosts := back.hosts_left;
+  known.gone_at := back.left_at;
+  return known;
+end $$;
+
 -- kinds_crashed counts crashes: runs of these kinds were lost because their workers stopped responding. The run of
--- kinds[i] was claimed at claimed[i]. If a kind has crashed workers quarantine_crashes times in a row, it is paused,
--- and returned.
+-- kinds[i] was claimed at claimed[i] by owners[i]. If a kind has crashed workers quarantine_crashes times in a row, it
+-- is paused, and returned.
 --
 -- A crash is the next one of the row if its run was claimed after the crash before was found. A row ends when any run
 -- of the kind ends in another way. With quarantine_crashes = 3, and a lease of one minute:
@@ -114,7 +175,9 @@ end $$;
 --   12:04  D claims Encode and Send, and dies at once: the second of Send is the first again
 --   12:05  found: the third of Encode, which is paused
 --
--- So machines that fail together, or a deployment that kills its workers, count as one crash of each kind.
+-- So machines that fail together, or a deployment that kills its workers, count as one crash of each kind. And a crash
+-- whose worker's host has not come back (host_gone) is the host's: it counts later, if the host comes back, and never
+-- otherwise. So machines that are taken away one after the other pause no kind.
 --
 -- Ends are known by the minute: an end in the minute of a crash counts as later, so a kind that runs often is paused up
 -- to a minute later. A run may have been claimed but not begun when its worker died, so a kind can get crashes that
@@ -124,7 +187,7 @@ end $$;
 -- It runs with its owner's rights, because a worker has no other right to pause. It waits for a lock for a second at
 -- most, since recovery goes on after it. Needs stat_pkey: the planner would read all of stat, from its oldest row on,
 -- and that of PostgreSQL 18 by another index. So there is an order, and no sort.
-create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text)
+create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], owners text[], source text)
     returns table (kind text, crashes integer)
   language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
       set enable_seqscan = off set enable_sort = off set jit = off
@@ -139,29 +202,32 @@ declare
 begin
   delete from jobq.kind k where k.paused_at is null and k.crashed_at < moment - interval '1 day';
   for lost in
-    select l.kind, max(l.claimed_at) as claimed_at from unnest(kinds, claimed) as l(kind, claimed_at) group by l.kind
-        order by l.kind
+    select l.kind, max(l.claimed_at) as claimed_at, bool_or(h.host is null) as lives,
+        coalesce(array_agg(distinct h.host) filter (where h.host is not null), '{}') as gone
+      from unnest(kinds, claimed, owners) as l(kind, claimed_at, owner)
+      join (
+        select o.owner, jobq.host_gone(o.owner) as host from (select distinct x from unnest(owners) x) as o(owner)
+      ) h on h.owner = l.owner
+      group by l.kind
+      order by l.kind
   loop
     insert into jobq.kind (name) values (lost.kind) on conflict (name) do nothing;
     select k.* into known from jobq.kind k where k.name = lost.kind for update;
     if not found or known.paused_at is not null then -- a run that sleeps now may have deleted it: see run_suspend
       continue;
     end if;
-    if known.crashed_at is null
-        or (select true from jobq.stat s
-          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
-            and s.completed + s.failed + s.retried > s.lost
-          order by s.minute limit 1)
-        or exists (select from jobq.stat_delta s
-          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
-            and s.completed + s.failed + s.retried > s.lost) then
-      known.crashes := 1;
-    elsif lost.claimed_at > known.crashed_at then
-      known.crashes := least(known.crashes + 1, 1000);
-    else
-      continue;
-    end if;
-    update jobq.kind k set crashes = known.crashes, crashed_at = moment where k.name = lost.kind;
+    known := jobq.kind_crash(known, lost.claimed_at, lost.gone, lost.lives, known.crashed_at is null
+      or (select true from jobq.stat s
+        where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
+          and s.completed + s.failed + s.retried > s.lost
+        order by s.minute limit 1)
+      or exists (select from jobq.stat_delta s
+        where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind
+          and s.completed + s.failed + s.retried > s.lost));
+    update jobq.kind k
+      set crashes = known.crashes, crashed_at = known.crashed_at, gone_hosts = known.gone_hosts,
+        gone_at = known.gone_at
+      where k.name = lost.kind;
     if known.crashes > coalesce(worst.crashes, 0) then
       worst := known;
     end if;

@@ -73,6 +73,7 @@ create table jobq.lease (
   -- beside each, how long after claimed_at it succeeded; -1: its row of run says how it ended
   ended_ms    smallint[]  not null default '{}',
   job_ids     bigint[]    not null, -- by slot
+  lost_reason text, -- not null: an operator says that the worker is lost (act_lost): its jobs use no attempt
   constraint lease_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 comment on table jobq.lease is 'What is claimed now: a row for each claim, with all its jobs. Only jobq writes it.';
@@ -89,6 +90,8 @@ comment on column jobq.lease.ended_slots is 'Places in job_ids of jobs that have
 comment on column jobq.lease.ended_ms is
   'Beside each, the milliseconds after claimed_at at which it succeeded; -1: see its row of jobq.run.';
 comment on column jobq.lease.job_ids is 'The jobs, by slot.';
+comment on column jobq.lease.lost_reason is
+  'Not null: an operator has said that the worker is lost, and why. The jobs go back without an attempt.';
 -- The ids are never written again when apart; the ends are small enough to stay.
 alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms
     set storage main;

@@ -132,6 +132,10 @@ create table jobq.kind (
   paused_at    timestamptz,
   paused_by    text,
   pause_reason text,
+  -- Hosts whose workers were lost with runs of it and that have not come back, and when each crash was found: see
+  -- kinds_crashed.
+  gone_hosts   text[]      not null default '{}',
+  gone_at      timestamptz[] not null default '{}',
   constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
@@ -143,6 +147,9 @@ comment on column jobq.kind.crashed_at is 'When the last of these was found.';
 comment on column jobq.kind.paused_at is 'Since when no job of it is claimed; null: it is not paused.';
 comment on column jobq.kind.paused_by is 'Who paused it; jobq: a quarantine.';
 comment on column jobq.kind.pause_reason is 'And why.';
+comment on column jobq.kind.gone_hosts is
+  'Hosts that were lost with runs of it and have not come back: their losses do not count as crashes of the kind.';
+comment on column jobq.kind.gone_at is 'Beside each, when that was found.';
 -- What every claim reads.
 create index kind_paused_idx on jobq.kind (name) where paused_at is not null;
 

@@ -18,7 +18,8 @@ var subjects = []string{
 	"unique", "end", "claim", "key", "limit", "key_turn", "key_group", "key_each", "key_sets", "key_claim",
 	"key_prune", "enqueue", "enqueue_many", "line", "why_lock", "change", "history", "sweep", "unreadable", "audit",
 	"schedule", "schedule_fire", "dependency", "dependency_add", "graph", "step", "emit", "wait", "own",
-	"why_waiting", "why", "act", "dependent", "act_settings", "undo", "export", "stats", "watch", "event", "output", "access",
+	"why_waiting", "why", "act", "act_worker", "dependent", "act_settings", "undo", "export", "stats", "watch", "event", "output",
+	"access",
 }
 
 // Header is at the beginning of both files of the migration 001_initial.

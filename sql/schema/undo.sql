@@ -262,10 +262,11 @@ begin
   if found then
     return undoing;
   end if;
-  if undone.action in ('undo', 'drain', 'schedule_run', 'export') or undone.undone_by is not null then
+  if undone.action in ('undo', 'drain', 'lost', 'schedule_run', 'export') or undone.undone_by is not null then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
+      when 'lost' then 'the jobs of a lost worker have gone back, and may run elsewhere: start another worker'
       when 'export' then 'an export is not undone: to have days exported again, set exported_before'
       when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
       else format('action %s is undone already', undone.id) end;

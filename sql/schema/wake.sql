@@ -22,7 +22,7 @@ create sequence jobq.asleep_seq as bigint minvalue 0 start 0;
 --
 --   work, head         the id of the transaction, and the name of a queue (wake)
 --   taken              which notifications of a queue are answered (worker/internal/waking)
---   due                when the earliest new job becomes due, in seconds since 1970
+--   due                when the earliest new job becomes due, in seconds since 1970; negative: see act_lost
 --   cancel             the id of a job
 --   drain              the id of a worker
 --   room, settings     the name of a queue

@@ -20,6 +20,7 @@ var actorCalls = map[string]actorCall{
 	"act_dependents":   {"select jobq.enqueue('k')", "select * from jobq.act_dependents(null, array(select id from jobq.pending), 0)"},
 	"act_clone":        {"select jobq.enqueue('k')", "select * from jobq.act_clone(null, (select id from jobq.pending), '{\"priority\": 1}')"},
 	"act_drain":        {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_drain(null, 'w')"},
+	"act_lost":         {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_lost(null, 'w', null)"},
 	"act_key":          {"", "select jobq.act_key(null, 'key_pause', 'q', 'a', null)"},
 	"act_key_weight":   {"", "select jobq.act_key_weight(null, 'q', 'a', 3, null)"},
 	"act_kind":         {"", "select jobq.act_kind(null, 'kind_pause', 'k', null)"},

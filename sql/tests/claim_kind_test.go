@@ -72,7 +72,8 @@ func TestPausedKindIsNotClaimed(t *testing.T) {
 func TestKindsCrashed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	// lost: "a" was claimed since the last step; "old a" before it. done: of that kind, one has ended otherwise. sleep: one of kind k has ended in a durable sleep.
+	// lost: "a" was claimed since the last step; "old a" before it; "a@x" by a worker of host x, "a@x+" if another worker of x has
+	// lived on. back: a worker of that host has started. done: of that kind, one has ended otherwise. sleep: one of kind k has ended in a durable sleep.
 	for name, story := range map[string]struct {
 		steps  string
 		paused string
@@ -96,6 +97,15 @@ func TestKindsCrashed(t *testing.T) {
 		"resumed, and crashes again":         {"lost a; lost a; lost a; resume a; lost a; lost a; lost a", "a"},
 		"a cancelled one is no success":      {"lost a; lost a; cancelled a; lost a", "a"},
 		"one that was lost for good is none": {"lost a; lost a; dead a; lost a", "a"},
+		"five machines that vanish":          {"lost a@v; lost a@w; lost a@x; lost a@y; lost a@z", ""},
+		"others of the hosts live on":        {"lost a@x+; lost a@y+; lost a@z+", "a"},
+		"it takes its machine down":          {"lost a@x; back x; lost a@x; back x; lost a@x; back x; lost a@x", "a"},
+		"the last one is not back yet":       {"lost a@x; back x; lost a@x; back x; lost a@x", ""},
+		"a rack that comes back is one":      {"lost a@x a@y a@z; back x; back y; back z; lost a", ""},
+		"a rack that comes back, and two":    {"lost a@x a@y a@z; back x; back y; back z; lost a; lost a", "a"},
+		"some of a rack live":                {"lost a@x; lost old a@y+; lost old a@z; back z; lost a", ""},
+		"some of a rack live, and two":       {"lost a@x; lost old a@y+; lost old a@z; back z; lost a; lost a", "a"},
+		"back, and a success":                {"lost a@x; back x; lost a; done a; lost a; lost a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +117,14 @@ func TestKindsCrashed(t *testing.T) {
 				q.exec(`insert into jobq.stat_delta (minute, queue, kind, run_seconds, wait_seconds, completed, failed, retried, lost, cancelled)
 					select date_trunc('minute', now()), 'q', $1, 0, 0, `+columns, kind)
 			}
+			workers := 0
+			worker := func(host, heard string) (id string) { // which was heard of last so long ago
+				workers++
+				id = fmt.Sprintf("%s-%d", host, workers)
+				q.exec(`insert into jobq.worker (id, started_at, heartbeat_at, pid, hostname, version, queues, kinds, kind_slots)
+					values ($1, now() - interval '1 hour', now() - $3::text::interval, 1, $2, '', '{}', '{}', '{}')`, id, host, heard)
+				return id
+			}
 			var paused []string
 			for step := range strings.SplitSeq(story.steps, "; ") {
 				words := strings.Fields(step)
@@ -115,6 +133,8 @@ func TestKindsCrashed(t *testing.T) {
 					age = "25 hours"
 				}
 				q.exec("update jobq.kind set crashed_at = crashed_at - $1::text::interval", age)
+				q.exec("update jobq.kind set gone_at = array(select x - $1::text::interval from unnest(gone_at) with ordinality as g(x, n) order by g.n)", age)
+				q.exec("update jobq.worker set heartbeat_at = heartbeat_at - $1::text::interval, started_at = started_at - $1::text::interval", age)
 				q.exec("update jobq.stat_delta set minute = minute - $1::text::interval", age)
 				switch words[0] {
 				case "done":
@@ -130,6 +150,8 @@ func TestKindsCrashed(t *testing.T) {
 				case "resume":
 					require.Positive(t, q.kindAct("kind_resume", words[1]))
 					paused = nil
+				case "back":
+					worker(words[1], "0 s")
 				case "lost":
 					reaped, at := []db.LeaseReapRow{}, time.Now().Add(-time.Minute)
 					for _, kind := range words[1:] {
@@ -137,7 +159,15 @@ func TestKindsCrashed(t *testing.T) {
 							at = time.Now().Add(-time.Hour)
 							continue
 						}
-						row := db.LeaseReapRow{Kind: kind, Begun: true}
+						kind, host, _ := strings.Cut(kind, "@")
+						host, lives := strings.CutSuffix(host, "+")
+						row := db.LeaseReapRow{Kind: kind, Begun: true, LeaseOwner: "unknown"}
+						if host != "" {
+							row.LeaseOwner = worker(host, "1 minute")
+						}
+						if lives {
+							worker(host, "1 s")
+						}
 						row.ClaimedAt.Time, row.ClaimedAt.Valid = at, true
 						reaped = append(reaped, row)
 					}
@@ -149,6 +179,7 @@ func TestKindsCrashed(t *testing.T) {
 						paused = append(paused, row.Kind)
 					}
 					for _, kind := range words[1:] { // as the reap counts them
+						kind, _, _ = strings.Cut(kind, "@")
 						if kind != "old" {
 							stat(kind, "0, 0, 1, 1, 0")
 						}
@@ -172,7 +203,7 @@ func TestNoQuarantine(t *testing.T) {
 	q.exec("update jobq.setting set quarantine_crashes = 0")
 	for range 10 {
 		q.exec("update jobq.kind set crashed_at = crashed_at - interval '2 minutes'")
-		require.Zero(t, q.number("select count(*) from jobq.kinds_crashed('{a}', array[now()], 'janitor')"))
+		require.Zero(t, q.number("select count(*) from jobq.kinds_crashed('{a}', array[now()], '{w}', 'janitor')"))
 	}
 	require.Equal(t, 10, q.number("select crashes from jobq.kind"))
 }

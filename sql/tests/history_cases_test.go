@@ -182,7 +182,7 @@ func historyCases() []historyCase {
 		{"HistorySweep that begins", db.HistorySweep, "16, 1000", inHand, longerForFailed},
 		{"HistorySweep of blocks", db.HistorySweep, "16, 1000", 8 * batch, longerForFailed + "; insert into jobq.sweep (day, began_at, next_block, last_lease) select (now() at time zone 'UTC')::date - 9, now(), 0, 1::bigint << 60"},
 		{"HistorySweep of leases", db.HistorySweep, "16, 1000", 2 * batch, longerForFailed + "; insert into jobq.sweep (day, began_at, next_lease, last_lease) select (now() at time zone 'UTC')::date - 9, now(), 0, 1::bigint << 60"},
-		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
+		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], '{w1}', 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
 		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
@@ -357,6 +357,7 @@ func historyCases() []historyCase {
 		{"ExportBegin", db.ExportBegin, "(now() at time zone 'UTC')::date - 7", inHand, "delete from jobq.lease"},
 		{"ExportEnd", db.ExportEnd, "'ann', jobq.export_first(), '2026-11-01', 1, 1", inHand, "update jobq.setting set export_day = jobq.export_first(), export_began_at = '2026-11-01'"},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
+		{"WorkerLost", db.WorkerLost, "'ann', 'w1', 'gone'", inHand, ""},
 		// Last, since dead index entries stay when the suspects are rolled back.
 		{"DueFirst beside suspects", db.DueFirst, "", inHand, manySuspects},
 		{"JobPromote beside suspects", db.JobPromote, "'-infinity', 0, 1000", 2 * inHand, manySuspects},

@@ -49,6 +49,8 @@ func noUndo(action jobq.Action) string {
 		return "an undo is not undone: act again instead"
 	case jobq.ActionExport:
 		return "an export is not undone: to have days exported again, set exported_before"
+	case jobq.ActionLost:
+		return "the jobs of a lost worker have gone back, and may run elsewhere: start another"
 	case jobq.ActionDrain:
 		return "a worker that drains is not called back: start another"
 	case jobq.ActionScheduleRun:
