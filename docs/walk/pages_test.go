@@ -139,7 +139,7 @@ var pages = map[string]page{
 			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
 			{line: "jobq wait --filter", exit: 8, first: "jobq enqueue a --tag sweep1", instead: "jobq cancel --filter tag:sweep1 --yes; jobq wait --filter tag:sweep1 --timeout 30s"},
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
-				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
+				until jobq workers drain "$(jobq workers --json | jq -r '.[] | select(.kinds == ["hello"]) | .id')"; do sleep 0.2; done
 				wait $worker`},
 			{line: "jobq workers lost spot-17", first: registered, instead: lostSpot},
 			{line: "jobq workers lost web-1-4711", first: registered},
