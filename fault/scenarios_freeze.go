@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -113,8 +115,23 @@ func freezeAndRestart(l *lab) error {
 	return err
 }
 
+// awaitStopped waits until so many programs are stopped.
+func (l *lab) awaitStopped(count int) error {
+	return l.within(patience, fmt.Sprintf("%d stopped programs", count), func() (bool, error) {
+		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "stat,args").Output()
+		stopped := 0
+		for line := range strings.Lines(string(out)) {
+			words := strings.Fields(line)
+			if len(words) == 4 && words[0][0] == 'T' && words[1] == l.self && words[2] == "program" && words[3] == l.folder {
+				stopped++
+			}
+		}
+		return stopped == count, err
+	})
+}
+
 // freezeAndTake cuts a worker off. Another one takes its jobs, and its frozen programs die without going on. Then it is cut off
-// again, and killed: nothing of it survives.
+// again, or stopped, so that the supervisors of its programs freeze them, and killed: nothing of it survives.
 func freezeAndTake(l *lab) error {
 	l.freezes()
 	if err := l.janitor(); err != nil {
@@ -155,8 +172,12 @@ func freezeAndTake(l *lab) error {
 	if err := l.begun(3 * jobs); err != nil {
 		return err
 	}
-	victim.proxy.cut(true)
-	if err := l.awaitFrozen(victim, 2*jobs); err != nil {
+	if l.random.IntN(2) == 0 {
+		victim.proxy.cut(true)
+	} else {
+		victim.freeze()
+	}
+	if err := l.awaitStopped(jobs); err != nil {
 		return err
 	}
 	victim.kill()
