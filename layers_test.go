@@ -19,7 +19,7 @@ import (
 var layers = []string{
 	"internal/coding internal/debian internal/identity internal/measure internal/mutant internal/printable internal/schedule",
 	"internal/sleep internal/storable internal/traceparent internal/watch internal/when sql/migrations sql/schema tui/command internal/yamlerr",
-	"internal/db internal/postgres internal/subproc sql/schema/initial worker/internal/clock worker/internal/excerpt worker/internal/unreadable",
+	"internal/db internal/postgres internal/subproc sql/schema/initial worker/internal/clock worker/internal/excerpt worker/internal/resting worker/internal/unreadable",
 	"internal/settings migrate internal/dberror internal/doctor internal/filter internal/inbox internal/listen internal/testall",
 	"internal/await internal/pgtest internal/steps",
 	".", // package jobq

@@ -144,7 +144,7 @@ func waitingCases() []whyCase {
 		{"kind in quarantine", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.exec("update jobq.setting set quarantine_crashes = 1")
-			p.exec("select jobq.kinds_crashed('{greeting}', array[now()], 'janitor')")
+			p.exec("select jobq.kinds_crashed('{greeting}', array[now()], '{gone}', 'janitor')")
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by jobq: quarantine: workers that ran it crashed 1 times in a row, for "}, "mend what crashes its workers, then let it go on: jobq kinds resume greeting"},
 		{"key paused", func(p planted) int64 {
@@ -390,7 +390,7 @@ func waitingCases() []whyCase {
 			p.serve("w", 4, "greeting")
 			p.exec(`update jobq.worker set programs = '{"greeting": {"trouble": "connection refused"}}'`)
 			return p.enqueue(jobq.EnqueueOptions{})
-		}, codes{monitor.ReasonKindInTrouble}, []string{"the workers with kind greeting cannot start it now: connection refused on w"}, "no attempt"},
+		}, codes{monitor.ReasonKindInTrouble}, []string{"the workers with kind greeting do not start it now: connection refused on w"}, "no attempt"},
 		{"workers full", func(p planted) int64 {
 			p.serve("w", 2, "greeting")
 			p.serve("of another kind", 4, "resize")

@@ -20,7 +20,7 @@ type Worker struct {
 	// KindSlots are those of the kinds that have slots of their own, in each queue; nil if the
 	// worker is of an earlier version, which does not tell.
 	KindSlots map[string]int `json:"kind_slots,omitempty"`
-	// Programs sums up those of the kinds that have programs for handlers.
+	// Programs sums up those of the kinds that have programs for handlers, and says of all kinds why they wait.
 	Programs    map[string]Programs `json:"programs,omitempty"`
 	Draining    bool                `json:"draining"` // takes no new work, or was asked to
 	Running     int64               `json:"running"`  // jobs
@@ -44,7 +44,8 @@ type Programs struct {
 	CPUSeconds  float64 `json:"cpu_seconds"` // of those that have ended
 	MaxRSSBytes int64   `json:"max_rss_bytes"`
 	// Trouble is why jobs of the kind wait on this worker: its HTTP server cannot be
-	// reached, or the machine cannot start programs. "" for none.
+	// reached, the machine cannot start programs, or its runs fail while those of other workers
+	// succeed, also those of Go handlers. "" for none.
 	Trouble string `json:"trouble,omitempty"`
 }
 

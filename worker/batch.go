@@ -102,13 +102,14 @@ func (w *Worker) isIdle() bool {
 }
 
 // hasWork says whether there is, or may be, a job that could run now. Kinds whose jobs cannot
-// be decoded here do not count: others may have the key.
+// be decoded here, or that rest here, do not count: others may have the key, or succeed.
 func (w *Worker) hasWork(ctx context.Context) bool {
 	names := make([]string, 0, len(w.queues))
 	for name := range w.queues {
 		names = append(names, name)
 	}
-	kinds := w.unreadable.Claimable(w.claims, time.Now())
+	now := time.Now()
+	kinds := w.resting.Claimable(w.unreadable.Claimable(w.claims, now), now)
 	if len(kinds) == 0 {
 		return false // all are left to other workers, for longer than a batch should wait
 	}

@@ -110,6 +110,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	switch {
 	case isEnded(fate):
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
+		q.worker.runEnded(run.row.Kind, fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
 		// This comes last: it calls methods of the error, which may end the goroutine.

@@ -18,6 +18,7 @@ const (
 	DefaultDrainTimeout = 30 * time.Second
 	// DefaultFailUnreadableAfter gives people a day to bring a key that is missing everywhere.
 	DefaultFailUnreadableAfter = 24 * time.Hour
+	DefaultRestAfterFailures   = 5
 )
 
 // QueueConfig is how a worker works on a queue. The zero value means the defaults.
@@ -59,6 +60,12 @@ type Config struct {
 	// other worker has, before it fails for good. Meanwhile it uses no attempt. Default 24
 	// hours (DefaultFailUnreadableAfter); negative: it waits for ever.
 	FailUnreadableAfter time.Duration
+	// RestAfterFailures is after how many failed runs in a row, without a completed one between them, the worker
+	// looks whether other workers' runs of the kind succeed. If they do, it leaves the kind to them for
+	// 30 seconds, then tries one job, and rests twice as long after each that fails, an hour at most. So a
+	// machine that is broken does not fail all jobs. A DiscardError does not count. Default 5
+	// (DefaultRestAfterFailures); negative: never.
+	RestAfterFailures int
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.
 	Reconcile Reconcile
@@ -106,6 +113,7 @@ func (c *Config) complete() error {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
 	}
+	c.RestAfterFailures = cmp.Or(c.RestAfterFailures, DefaultRestAfterFailures)
 	c.FailUnreadableAfter = cmp.Or(c.FailUnreadableAfter, DefaultFailUnreadableAfter)
 	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
 		return errors.New("batch: the time limit and the number of failures must not be negative")

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,13 +98,18 @@ func (e *externals) unreached() map[string]string {
 	return all
 }
 
-// summary is that of all kinds, for the worker's row.
-func (e *externals) summary() (json.RawMessage, error) {
+// summary is that of all kinds, for the worker's row. troubles are those of kinds that could be reached.
+func (e *externals) summary(troubles map[string]string) (json.RawMessage, error) {
 	summary := make(map[string]monitor.Programs)
 	for _, each := range e.all {
 		for kind, sum := range each.Summary() {
 			summary[kind] = sum
 		}
+	}
+	for kind, trouble := range troubles {
+		sum := summary[kind]
+		sum.Trouble = cmp.Or(sum.Trouble, trouble)
+		summary[kind] = sum
 	}
 	return json.Marshal(summary)
 }

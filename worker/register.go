@@ -75,7 +75,11 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := w.externals.summary()
+	programs, err := w.externals.summary(w.troubles())
+	if err != nil {
+		return err
+	}
+	outcomes, err := w.outcomes()
 	if err != nil {
 		return err
 	}
@@ -84,7 +88,7 @@ func (w *Worker) register(ctx context.Context) error {
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		ConnectionsMax: w.connectionsMax,
 		Draining:       w.draining.Load(), Present: w.present.Load(), HasRoom: w.hasRoom(), Silence: db.Interval(workerSilence), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
-		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, Keys: w.keyNames(), QueueNames: names, Programs: programs,
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, KindSlots: kindSlots, Keys: w.keyNames(), QueueNames: names, Programs: programs, Outcomes: outcomes,
 		Looked: request.looked, Announced: request.announced, AnnouncedSeconds: int64(request.hold / time.Second),
 	})
 	w.beatTook.Store(int64(clock.SinceBoot() - request.sent))
@@ -100,6 +104,7 @@ func (w *Worker) register(ctx context.Context) error {
 			w.checkTables(ctx)
 		}
 	}
+	w.askOthers(ctx)
 	w.solitude.know(suspectDue(rows))
 	for _, row := range rows {
 		w.queues[row.Queue].idleWorkers.Store(row.IdleWorkers)

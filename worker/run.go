@@ -31,6 +31,14 @@ func (q *queue) runSlot(slots *sync.WaitGroup) {
 
 // execute runs the handler of one job, and then finish.
 func (q *queue) execute(run *Run) {
+	may, tries := q.worker.resting.Begin(run.row.Kind, time.Now())
+	if !may { // claimed before the kind had to rest
+		q.releaseUnstarted(run)
+		return
+	}
+	if tries {
+		defer q.worker.resting.Untried(run.row.Kind) // for an end that says nothing; Ended has done so otherwise
+	}
 	ctx, cancel := context.WithCancelCause(q.worker.handlers.ctx)
 	defer cancel(nil)
 	if run.row.TimeoutMs > 0 {
@@ -72,6 +80,7 @@ func (q *queue) finish(ctx context.Context, run *Run, err error) {
 			r = run.exited()
 		}
 		q.worker.observe(r.failed(), r.completion != nil)
+		q.worker.runEnded(run.row.Kind, r.failed() && !r.ending.Final, r.completion != nil)
 		q.end(r)
 	}()
 	r = run.result(err, cause)

@@ -169,7 +169,8 @@ func (r *Run) lastErrorIs(err error) bool {
 
 // claimable returns those of the kinds whose jobs may be claimed now.
 func (w *Worker) claimable(kinds []string) []string {
-	return w.unreadable.Claimable(w.externals.claimable(kinds), time.Now())
+	now := time.Now()
+	return w.resting.Claimable(w.unreadable.Claimable(w.externals.claimable(kinds), now), now)
 }
 
 // mayClaim says whether any of the kinds, if there are some, may be claimed now.

@@ -18,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/digest"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
+	"github.com/jobq-dev/jobq/worker/internal/resting"
 	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
@@ -42,6 +43,8 @@ type Worker struct {
 	keeper    *keeper
 	// unreadable holds the kinds and encryption keys whose jobs this worker cannot decode.
 	unreadable unreadable.Memory
+	// resting holds the kinds whose runs fail here and may succeed elsewhere.
+	resting resting.Kinds
 	// claimed are the leases that the worker's claims have made. unanswered signals that the
 	// answer to a claim was lost.
 	claimed    *leases.Claims
@@ -100,6 +103,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	w.resting.After = w.config.RestAfterFailures
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)

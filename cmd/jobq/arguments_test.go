@@ -64,6 +64,7 @@ func TestArguments(t *testing.T) {
 		"enqueue a --run-at 2h --delay 1h":           "and not both",
 		"enqueue a --max-attempts 0":                 "--max-attempts must be more than 0",
 		"worker --run a=b --drain-timeout 0":         "--drain-timeout must be more than 0",
+		"worker --run a=b --rest-after-failures -1":  "--rest-after-failures must not be negative",
 		"worker --run a=b --fail-unreadable-after 0": "--fail-unreadable-after must be more than 0",
 		"janitor --reap-batch 0":                     "--reap-batch must be more than 0",
 		"migrate up --target 99":                     "versions are 1 to",

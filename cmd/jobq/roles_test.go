@@ -183,7 +183,7 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.paused_key", "worker viewer admin"},
 		{"delete from jobq.paused_key", "admin"},
 		{"select jobq.lane_pause('default')", "worker"},
-		{"select * from jobq.kinds_crashed('{a}', array[now()], 'w')", "worker"},
+		{"select * from jobq.kinds_crashed('{a}', array[now()], '{v}', 'w')", "worker"},
 		{"select * from jobq.kind", "worker viewer admin"},
 		{"update jobq.kind set paused_at = null", "admin"},
 		{"select jobq.error_pattern('e')", "worker viewer admin"},

@@ -45,6 +45,7 @@ type workerFlags struct {
 	claimAhead          bool
 	drainTimeout        time.Duration
 	failUnreadableAfter time.Duration
+	restAfterFailures   int
 	reconcile           string
 	janitorMode         string
 	janitor             janitorFlags
@@ -109,6 +110,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.BoolVar(&f.claimAhead, "claim-ahead", true, "also claim the short jobs that begin in the next 50 ms, of queues for which the file does not say otherwise; false: only when a slot is free")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
 	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "how long a job waits that no worker can decrypt, before it fails for good")
+	flags.IntVar(&f.restAfterFailures, "rest-after-failures", worker.DefaultRestAfterFailures, "leave a kind to other workers for a while when so many of its runs in a row fail here, and theirs succeed; 0: never")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
 	f.janitor.add(flags)
@@ -178,7 +180,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	defer client.Pool().Close()
 	workerConfig := worker.Config{
-		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout, FailUnreadableAfter: f.failUnreadableAfter,
+		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout, FailUnreadableAfter: f.failUnreadableAfter, RestAfterFailures: f.restAfterFailures,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	}
 	if f.janitorMode == janitorOff {
@@ -246,12 +248,12 @@ func warnIfFewDescriptors(log *slog.Logger, queues map[string]int, most uint64) 
 
 // load reads the config file, if there is one, and takes from it what no flag says.
 func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error) {
-	if f.config == "" {
-		return new(config.File), nil
-	}
-	file, err := config.Load(f.config)
-	if err != nil {
-		return nil, usagef("--config: %w", err)
+	file := new(config.File)
+	if f.config != "" {
+		var err error
+		if file, err = config.Load(f.config); err != nil {
+			return nil, usagef("--config: %w", err)
+		}
 	}
 	for flag, setting := range map[string]struct {
 		target *time.Duration
@@ -263,6 +265,15 @@ func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error)
 		if setting.value > 0 && !changed(flag) {
 			*setting.target = time.Duration(setting.value)
 		}
+	}
+	if file.RestAfterFailures != nil && !changed("rest-after-failures") {
+		f.restAfterFailures = *file.RestAfterFailures
+	}
+	switch {
+	case f.restAfterFailures < 0:
+		return nil, usagef("--rest-after-failures must not be negative, not %d: 0 means never", f.restAfterFailures)
+	case f.restAfterFailures == 0:
+		f.restAfterFailures = -1 // never, in Config
 	}
 	return file, nil
 }

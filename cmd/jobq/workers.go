@@ -20,7 +20,7 @@ func newWorkersCommand(a *app) *cobra.Command {
 	list := &cobra.Command{
 		Short: "List worker processes", Args: exactArgs(0),
 		Example: `  jobq workers
-  jobq workers --programs   # how programs have ended, and what they used
+  jobq workers --programs   # how programs have ended, and why a kind waits
   jobq workers drain web-1-4711-0a1b2c3d
   jobq workers lost web-1   # the host is gone: its jobs run elsewhere now`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
@@ -44,6 +44,9 @@ func newWorkersCommand(a *app) *cobra.Command {
 				for i, kind := range kinds {
 					if slots := w.KindSlots[kind]; slots > 0 {
 						kinds[i] = fmt.Sprintf("%s=%d", kind, slots)
+					}
+					if w.Programs[kind].Trouble != "" {
+						kinds[i] += " (waits)"
 					}
 				}
 				name := w.ID

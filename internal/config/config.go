@@ -36,8 +36,10 @@ type File struct {
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
 	// FailUnreadableAfter is how long a job waits that no worker can decrypt, before it fails for good.
-	FailUnreadableAfter Duration        `yaml:"fail_unreadable_after"`
-	Kinds               map[string]Kind `yaml:"kinds"`
+	FailUnreadableAfter Duration `yaml:"fail_unreadable_after"`
+	// RestAfterFailures is after how many failures in a row a kind may rest on this worker; 0: never.
+	RestAfterFailures *int            `yaml:"rest_after_failures"`
+	Kinds             map[string]Kind `yaml:"kinds"`
 	// Codec is what args, checkpoints and results are encrypted with.
 	Codec Codec `yaml:"codec"`
 	// App is whose Schedules they are. A file without the key schedules declares

@@ -30,6 +30,7 @@ queues:
   each: {key_separator: none}
 drain_timeout: 1m
 fail_unreadable_after: 3d
+rest_after_failures: 0
 codec: {keys_file: /etc/jobq/keys}
 kinds:
   resize:
@@ -68,6 +69,7 @@ kinds:
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
 	require.Equal(t, config.Duration(72*time.Hour), file.FailUnreadableAfter)
+	require.Zero(t, *file.RestAfterFailures)
 	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
 	require.Equal(t, config.Kind{
 		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),

@@ -79,14 +79,15 @@ const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
       (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version,
-          queues, kinds, kind_slots, keys, programs)
+          queues, kinds, kind_slots, keys, programs, outcomes)
     values ($3, $8, $9, $10, $11,
       $12, $13, $14, $15, $16,
       $17, $18, $2::text[], $19,
-      coalesce($20::text[], '{}'), $21)
+      coalesce($20::text[], '{}'), $21,
+      coalesce($22::jsonb, '{}'))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
-          has_room = excluded.has_room, programs = excluded.programs
+          has_room = excluded.has_room, programs = excluded.programs, outcomes = excluded.outcomes
     returning w.id
 ), checked as materialized (
   select jobq.generation_check() as advanced
@@ -144,6 +145,7 @@ type WorkerBeatParams struct {
 	KindSlots        json.RawMessage
 	Keys             []string
 	Programs         json.RawMessage
+	Outcomes         json.RawMessage
 }
 
 type WorkerBeatRow struct {
@@ -195,6 +197,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.KindSlots,
 		arg.Keys,
 		arg.Programs,
+		arg.Outcomes,
 	)
 	if err != nil {
 		return nil, err
@@ -345,6 +348,75 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 			&i.HeartbeatAt,
 			&i.Running,
 			&i.Claimed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const WorkerOutcomes = `-- name: WorkerOutcomes :many
+select k.kind::text as kind, count(*) filter (where w.id is not null and w.outcome -> 'rests' is null) as live,
+    coalesce(sum((w.outcome ->> 'ok')::bigint) filter (where w.ended_ms < k.since_ms), 0)::bigint as ok,
+    coalesce(sum((w.outcome ->> 'failed')::bigint) filter (where w.ended_ms < k.since_ms), 0)::bigint as failed,
+    coalesce(min(w.silent_ms + (w.outcome ->> 'ok_ms')::bigint) filter (where (w.outcome ->> 'ok_ms')::bigint >= 0),
+      -1)::bigint as last_ok_ms
+  from (select unnest($1::text[]) as kind, unnest($2::bigint[]) as since_ms) k
+  left join lateral (
+    select y.id, y.outcome, y.silent_ms, y.silent_ms + (y.outcome ->> 'end_ms')::bigint as ended_ms
+      from (
+        select x.id, x.outcomes -> k.kind as outcome,
+            (extract(epoch from clock_timestamp() - x.heartbeat_at) * 1000)::bigint as silent_ms
+          from jobq.worker x
+          where x.id <> $3 and x.heartbeat_at > clock_timestamp() - $4::interval
+            and not x.draining and x.drain_requested_at is null and x.kinds @> array[k.kind]
+      ) y
+  ) w on true
+  group by k.kind
+`
+
+type WorkerOutcomesParams struct {
+	Kinds   []string
+	SinceMs []int64
+	ID      string
+	Silence pgtype.Interval
+}
+
+type WorkerOutcomesRow struct {
+	Kind     string
+	Live     int64
+	Ok       int64
+	Failed   int64
+	LastOkMs int64
+}
+
+// WorkerOutcomes is what the other workers that live say of their runs of these kinds: how many have the kind and do
+// not leave it to others; of those of which a run has ended within since_ms, how their last runs ended; and how long
+// ago one has completed, -1 if none has.
+func (q *Queries) WorkerOutcomes(ctx context.Context, arg WorkerOutcomesParams) ([]WorkerOutcomesRow, error) {
+	rows, err := q.db.Query(ctx, WorkerOutcomes,
+		arg.Kinds,
+		arg.SinceMs,
+		arg.ID,
+		arg.Silence,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WorkerOutcomesRow
+	for rows.Next() {
+		var i WorkerOutcomesRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Live,
+			&i.Ok,
+			&i.Failed,
+			&i.LastOkMs,
 		); err != nil {
 			return nil, err
 		}

@@ -132,7 +132,7 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 		}
 		return says, "register a handler for the kind, or correct the kind's name: jobq workers shows the kinds"
 	case monitor.ReasonKindInTrouble:
-		return fmt.Sprintf("the workers with kind %s cannot start it now: %s on %s", f.Kind, f.Error, f.Worker), "mend that on the worker's machine; the job has lost no attempt"
+		return fmt.Sprintf("the workers with kind %s do not start it now: %s on %s", f.Kind, f.Error, f.Worker), "mend that on the worker's machine; the job has lost no attempt"
 	default: // workers are full
 	}
 	if f.Held == 0 { // the UI has not asked which jobs these are

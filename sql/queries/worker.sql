@@ -12,14 +12,15 @@
 with beat as (
   insert into jobq.worker as w
       (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version,
-          queues, kinds, kind_slots, keys, programs)
+          queues, kinds, kind_slots, keys, programs, outcomes)
     values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.narg(connections_max), sqlc.arg(draining),
       sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname), sqlc.narg(boot_id), sqlc.narg(pid_namespace),
       sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[], sqlc.arg(kind_slots),
-      coalesce(sqlc.arg(keys)::text[], '{}'), sqlc.arg(programs))
+      coalesce(sqlc.arg(keys)::text[], '{}'), sqlc.arg(programs),
+      coalesce(sqlc.narg(outcomes)::jsonb, '{}'))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
-          has_room = excluded.has_room, programs = excluded.programs
+          has_room = excluded.has_room, programs = excluded.programs, outcomes = excluded.outcomes
     returning w.id
 ), checked as materialized (
   select jobq.generation_check() as advanced
@@ -53,6 +54,28 @@ select n.name::text as queue,
   -- Always true: without it, checked would not run, and an announcement would come before the worker's row is written.
   -- Its turn would then be held while somebody has that row.
   where (select b.id from beat b) is not null and (select c.advanced is not null from checked c);
+
+-- WorkerOutcomes is what the other workers that live say of their runs of these kinds: how many have the kind and do
+-- not leave it to others; of those of which a run has ended within since_ms, how their last runs ended; and how long
+-- ago one has completed, -1 if none has.
+-- name: WorkerOutcomes :many
+select k.kind::text as kind, count(*) filter (where w.id is not null and w.outcome -> 'rests' is null) as live,
+    coalesce(sum((w.outcome ->> 'ok')::bigint) filter (where w.ended_ms < k.since_ms), 0)::bigint as ok,
+    coalesce(sum((w.outcome ->> 'failed')::bigint) filter (where w.ended_ms < k.since_ms), 0)::bigint as failed,
+    coalesce(min(w.silent_ms + (w.outcome ->> 'ok_ms')::bigint) filter (where (w.outcome ->> 'ok_ms')::bigint >= 0),
+      -1)::bigint as last_ok_ms
+  from (select unnest(sqlc.arg(kinds)::text[]) as kind, unnest(sqlc.arg(since_ms)::bigint[]) as since_ms) k
+  left join lateral (
+    select y.id, y.outcome, y.silent_ms, y.silent_ms + (y.outcome ->> 'end_ms')::bigint as ended_ms
+      from (
+        select x.id, x.outcomes -> k.kind as outcome,
+            (extract(epoch from clock_timestamp() - x.heartbeat_at) * 1000)::bigint as silent_ms
+          from jobq.worker x
+          where x.id <> sqlc.arg(id) and x.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+            and not x.draining and x.drain_requested_at is null and x.kinds @> array[k.kind]
+      ) y
+  ) w on true
+  group by k.kind;
 
 -- RunKey is the key of the codes in run tokens.
 -- name: RunKey :one

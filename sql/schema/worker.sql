@@ -22,6 +22,7 @@ create table jobq.worker (
   kind_slots   jsonb,
   keys         text[]      not null default '{}', -- names of the keys with which it can decrypt
   programs     jsonb       not null default '{}', -- what they have done, by kind: see monitor.Programs
+  outcomes     jsonb       not null default '{}', -- of its last runs, by kind: see worker/internal/resting
   constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 ) with (fillfactor = 50);
 comment on table jobq.worker is 'Processes that run jobs: a row for each, while it lives and for a while after.';
@@ -43,6 +44,7 @@ comment on column jobq.worker.pid_namespace is 'In which pid counts; null: not k
 comment on column jobq.worker.version is 'Of jobq, or of the program with it.';
 comment on column jobq.worker.queues is 'Slots by queue, as a JSON object.';
 comment on column jobq.worker.programs is 'What its programs have done, by kind, as a JSON object.';
+comment on column jobq.worker.outcomes is 'How its last runs of each kind ended, as a JSON object, for other workers.';
 comment on column jobq.worker.kinds is 'That it has handlers for.';
 comment on column jobq.worker.kind_slots is
   'Slots by kind, in each queue, as a JSON object: of kinds that have slots of their own; null: not known.';
