@@ -239,6 +239,8 @@ func (s *shim) obey(line int, requests chan<- request) {
 			requests <- r
 		case orderTerminate:
 			s.signal(syscall.SIGTERM)
+		case orderSignal:
+			s.signal(r.Signal)
 		case orderKill:
 			s.kill(err != nil)
 		case orderDeadline:

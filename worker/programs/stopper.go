@@ -29,8 +29,9 @@ type stopper struct {
 
 // newStopper returns the stopper of a run. When the lease is lost, it kills the program at
 // once. With lostTerminates it first asks the program to end, and kills it after half of
-// the kill margin: then the lease still holds for the other half.
-func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool) *stopper {
+// the kill margin: then the lease still holds for the other half. tell, which must not block
+// for long, is called before the program is asked to end.
+func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool, tell func(cause error)) *stopper {
 	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run}
 	s.killNow = sync.OnceFunc(func() { close(s.kill) })
 	s.asked, s.ask = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -41,12 +42,14 @@ func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool
 			s.killNow()
 			return
 		}
-		s.ask(worker.ErrLeaseLost)
 		time.AfterFunc(run.KillMargin()/2, s.killNow)
+		tell(worker.ErrLeaseLost)
+		s.ask(worker.ErrLeaseLost)
 	})
 	run.OnLeaseLost(lost)
 	s.unhook = context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrLeaseLost) {
+			tell(cause)
 			s.ask(cause)
 			return
 		}
