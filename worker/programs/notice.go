@@ -112,7 +112,8 @@ func (n *notice) write(reason string, left time.Duration) {
 		err = replaceFile(n.path, append(content, '\n'))
 	}
 	if err != nil {
-		n.programs.host.Logger().Warn("the notice for a program cannot be written", "job_id", n.run.ID(), "reason", reason, "error", err)
+		log := n.programs.host.Logger()
+		log.Warn("the notice for a program cannot be written", "job_id", n.run.ID(), "reason", reason, "error", err)
 	}
 }
 
