@@ -35,6 +35,18 @@ type halt struct {
 	failures int           // failed runs since one has completed
 }
 
+// notice is when the handlers that run have to end.
+type notice struct {
+	begun chan struct{} // closed when they have so long
+	endAt time.Time     // set before that, and never again
+}
+
+// begin tells those who listen that running handlers have so long.
+func (n *notice) begin(left time.Duration) {
+	n.endAt = time.Now().Add(left)
+	close(n.begun)
+}
+
 // Drain makes Run return when the handlers that run have ended, however long that
 // takes. It returns at once, and can be called at any time, from any goroutine.
 // operator.DrainWorker does the same from afar. The end of Run's context limits the
@@ -133,6 +145,9 @@ func (w *Worker) awaitEnd(outer, ctx context.Context, working *sync.WaitGroup, s
 		}
 	}
 	w.log.Info("worker drains", "timeout", w.config.DrainTimeout)
+	if w.config.DrainTimeout > 0 {
+		w.notice.begin(w.config.DrainTimeout)
+	}
 	if within(done, w.config.DrainTimeout, w.hurry) {
 		return nil
 	}

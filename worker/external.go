@@ -55,6 +55,13 @@ func (h *ExternalHost) Logger() *slog.Logger { return h.worker.log }
 // IsDraining says whether the worker has begun to drain.
 func (h *ExternalHost) IsDraining() bool { return h.worker.draining.Load() }
 
+// Drained is closed when the worker drains and handlers that run are not to go on for longer than until DrainEnd. It stays
+// open while a drain waits for them without a limit, and where Config.DrainTimeout leaves them no time.
+func (h *ExternalHost) Drained() <-chan struct{} { return h.worker.notice.begun }
+
+// DrainEnd is when handlers that still run are told to end. It may be called when Drained is closed.
+func (h *ExternalHost) DrainEnd() time.Time { return h.worker.notice.endAt }
+
 // Wake makes the worker look for jobs of the kind, wherever they are in the queue.
 // It does nothing before Run.
 func (h *ExternalHost) Wake(kind string) {

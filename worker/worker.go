@@ -67,6 +67,7 @@ type Worker struct {
 	counts   counts
 	halt     halt
 	hurry    chan struct{} // closed by DrainNow: a drain must not wait
+	notice   notice
 	hurried  sync.Once
 	started  atomic.Bool
 	away     atomic.Bool // the last call to the database has failed
@@ -93,7 +94,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	w := &Worker{client: client, codec: client.Codec(), config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w := &Worker{client: client, codec: client.Codec(), config: *config, queues: make(map[string]*queue), hurry: make(chan struct{}), notice: notice{begun: make(chan struct{})}}
 	w.unnotified.Store(config.PollOnly)
 	w.halt.begun = make(chan struct{})
 	if err := w.config.complete(); err != nil {

@@ -40,7 +40,7 @@ func (a *app) enqueueCSV(cmd *cobra.Command, client *jobq.Client, kind string, f
 		if err != nil {
 			return err
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }() // only read
 		in = file
 	}
 	parse := func(args []byte) (jobq.EnqueueParams, error) { return parseLine(args, []string{kind}, options) }

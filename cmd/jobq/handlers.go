@@ -167,6 +167,12 @@ func commandOf(kind config.Kind) (programs.Command, error) {
 		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
 		Attributes: programs.Attributes{Nice: kind.Nice}, EndsItself: kind.EndsItself, Steps: kind.Steps,
 	}
+	if command.TellsDrain = kind.OnDrain == config.DrainTell; kind.DrainSignal != "" {
+		var err error
+		if command.DrainSignal, err = subproc.NoticeSignal(kind.DrainSignal); err != nil {
+			return command, err
+		}
+	}
 	switch kind.LockLost {
 	case config.LostKill:
 	case config.LostTerminate:

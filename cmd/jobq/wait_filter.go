@@ -72,7 +72,7 @@ func lookUntilNoneIsOpen(ctx context.Context, client *jobq.Client, match string,
 		case err != nil:
 			line.sayPadded("the database is away")
 		case summary.Jobs == 0 && last == nil:
-			return summary, dberror.NotFound("no job matches "+match)
+			return summary, dberror.NotFound("no job matches " + match)
 		case summary.Open == 0:
 			return summary, nil
 		default:

@@ -28,6 +28,9 @@ const (
 	LostFreeze    = "freeze"  // SIGSTOP, until it is known whether somebody has taken the job
 )
 
+// DrainTell is the value of on_drain: programs hear at once that their worker drains.
+const DrainTell = "tell"
+
 // File is the whole file. What is missing is zero, and means the default.
 type File struct {
 	// Queues are the queues to claim from.
@@ -83,10 +86,13 @@ type Kind struct {
 	Env      map[string]string `yaml:"env"`
 	Grace    Duration          `yaml:"grace"`
 	LockLost string            `yaml:"lock_lost"` // LostKill, LostTerminate or LostFreeze
-	User     string            `yaml:"user"`      // a name or a number
-	Group    string            `yaml:"group"`     // likewise
-	Nice     int               `yaml:"nice"`
-	Limits   map[string]Size   `yaml:"limits"`
+	// OnDrain is DrainTell, or "" for a program that runs until the drain's time is over. DrainSignal is how it is told.
+	OnDrain     string          `yaml:"on_drain"`
+	DrainSignal string          `yaml:"on_drain_signal"` // such as SIGUSR1; default SIGTERM
+	User        string          `yaml:"user"`            // a name or a number
+	Group       string          `yaml:"group"`           // likewise
+	Nice        int             `yaml:"nice"`
+	Limits      map[string]Size `yaml:"limits"`
 }
 
 // Load reads a file. A key that is not known is an error, and so is a value
@@ -183,8 +189,19 @@ func (k *Kind) check(name string) error {
 		return errors.New("an http handler has no program: cwd, env, user and their like are not for it")
 	case k.LockLost != "" && !slices.Contains([]string{LostKill, LostTerminate, LostFreeze}, k.LockLost):
 		return fmt.Errorf("lock_lost %q: must be %s, %s or %s", k.LockLost, LostKill, LostTerminate, LostFreeze)
+	case k.OnDrain != "" && k.OnDrain != DrainTell:
+		return fmt.Errorf("on_drain %q: must be %s", k.OnDrain, DrainTell)
+	case k.OnDrain != "" && (len(k.Stream) > 0 || k.HTTP != ""):
+		return errors.New("on_drain is for command: kept programs and servers get no signal between jobs")
+	case k.DrainSignal != "" && k.OnDrain == "":
+		return errors.New("on_drain_signal is for on_drain: tell")
 	case k.Nice < -20 || k.Nice > 19:
 		return fmt.Errorf("nice must be -20 to 19, not %d", k.Nice)
+	}
+	if k.DrainSignal != "" {
+		if _, err := subproc.NoticeSignal(k.DrainSignal); err != nil {
+			return fmt.Errorf("on_drain_signal: %w", err)
+		}
 	}
 	for limit := range k.Limits {
 		if !slices.Contains(subproc.LimitNames(), limit) {

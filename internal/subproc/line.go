@@ -16,12 +16,14 @@ import (
 // streams as descriptors. orderDeadline is followed by the time since boot, in
 // nanoseconds in eight bytes, at which the program is to be killed, or frozen,
 // unless a later one has come; zero means never. A frozen program goes on when a later
-// one comes. The end of the line means orderKill.
+// one comes. orderSignal is followed by the number of a signal in one byte. The end of
+// the line means orderKill.
 const (
 	orderRun       = 'R'
 	orderTerminate = 'T'
 	orderKill      = 'K'
 	orderDeadline  = 'D'
+	orderSignal    = 'S'
 )
 
 const (
@@ -42,6 +44,8 @@ type request struct {
 	Attributes *Attributes `json:"attributes,omitempty"`
 	DeadlineNs int64       `json:"deadline_ns,omitempty"` // also of orderDeadline
 	Freezes    bool        `json:"freezes,omitempty"`     // it is stopped at the deadline, not killed
+
+	Signal syscall.Signal `json:"-"` // of orderSignal
 
 	streams []*os.File // travel beside the JSON
 }
@@ -134,6 +138,12 @@ func receive(line int) (order byte, r request, err error) {
 		err := readFull(line, deadline)
 		r.DeadlineNs = int64(binary.BigEndian.Uint64(deadline)) // #nosec G115 -- it was one
 		return orderDeadline, r, err
+	}
+	if first[0] == orderSignal {
+		number := make([]byte, 1)
+		err := readFull(line, number)
+		r.Signal = syscall.Signal(number[0])
+		return orderSignal, r, err
 	}
 	if first[0] != orderRun {
 		return first[0], r, nil

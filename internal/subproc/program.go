@@ -218,6 +218,8 @@ func (p *supervised) wait(ctx context.Context, reported <-chan report) (final re
 			p.renew()
 		case <-p.command.Renew:
 			p.renew()
+		case number := <-p.command.Notice:
+			p.shim.order(orderSignal, byte(number)) // #nosec G115 -- signals have small numbers
 		case <-asked:
 			asked, stopped = nil, true
 			if errors.Is(context.Cause(ctx), ErrKill) {

@@ -275,6 +275,8 @@ func (s *shim) obey(line int, requests chan<- request) {
 			requests <- r
 		case orderTerminate:
 			s.terminate()
+		case orderSignal:
+			s.signal(r.Signal)
 		case orderKill:
 			s.kill(err != nil)
 		case orderDeadline:
@@ -305,8 +307,14 @@ func (s *shim) arm(deadline time.Duration) {
 	}
 }
 
-// signalLocked sends the program's group a signal, now or when it has started;
+// signal sends the program's group a signal, now or when it has started;
 // without a program, nothing.
+func (s *shim) signal(number syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signalLocked(number)
+}
+
 func (s *shim) signalLocked(number syscall.Signal) {
 	if s.group > 0 {
 		_ = syscall.Kill(-s.group, number) // none left: fine

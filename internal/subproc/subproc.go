@@ -57,6 +57,9 @@ type Command struct {
 	Attributes *Attributes
 	// Stdin is what the program can read.
 	Stdin []byte
+	// Notice has signals that the program's group gets while it runs, and that do not stop it.
+	// Nil means none.
+	Notice <-chan syscall.Signal
 	// Kill, when it is closed, means SIGKILL at once, also while the program has
 	// been asked to end and the grace runs. Nil means never.
 	Kill <-chan struct{}

@@ -231,7 +231,7 @@ func TestProgramCannotStart(t *testing.T) {
 	busy := busyProgram(t)
 	require.NoError(t, p.HandleCommand("busy", programs.Command{Args: []string{busy.path}}, nil))
 	require.NoError(t, p.HandleStream("busy stream", programs.Stream{Command: programs.Command{Args: []string{busy.path}}}, nil))
-	require.NoError(t, p.HandleCommand("busy nice", programs.Command{Args: []string{busy.path}, Attributes: programs.Attributes{Nice: 1}}, nil))
+	require.NoError(t, p.HandleCommand("busy nice", programs.Command{Args: []string{busy.path}, Attributes: programs.Attributes{Nice: 19}}, nil)) // whatever ours is
 	run(t, w)
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	ids := []int64{enqueueRaw(t, client, "busy", "{}", once), enqueueRaw(t, client, "busy nice", "{}", once)}

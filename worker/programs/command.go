@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
@@ -66,6 +67,13 @@ type Command struct {
 	// their leases: others get SIGKILL. docs/program-contract.md says what the program sees. Linux only, and not with
 	// LostTerminates. Default: SIGKILL at once.
 	LostFreezes bool
+	// TellsDrain makes the program hear at once when the worker drains, with Config.DrainTimeout left, by DrainSignal to
+	// its process group. A file that the variable JOBQ_NOTICE_FILE names then says why, and how long it has; and likewise
+	// before each other SIGTERM: docs/program-contract.md. Default: a drain lets it run until the time is over. For
+	// programs that are not kept.
+	TellsDrain bool
+	// DrainSignal is that signal. Default SIGTERM.
+	DrainSignal syscall.Signal
 	// EndsItself says that the program ends its jobs itself, in transactions of its own
 	// that call jobq.complete or its like with the token in JOBQ_RUN_TOKEN:
 	// docs/transactional-completion.md. Its success is then believed only if such an end is stored; without, it is
@@ -126,6 +134,9 @@ func (c *Command) complete() error {
 	if c.Grace < 0 {
 		return fmt.Errorf("the grace must not be negative, as %s is", c.Grace)
 	}
+	if c.DrainSignal == 0 {
+		c.DrainSignal = syscall.SIGTERM
+	}
 	if c.Grace == 0 {
 		c.Grace = commandGrace
 	}
@@ -135,7 +146,11 @@ func (c *Command) complete() error {
 // runCommand is the handler.
 func (p *Programs) runCommand(ctx context.Context, c Command, run worker.ExternalRun, args []byte) error {
 	c.announce(run)
-	environ, err := c.environ(ctx, run)
+	told, err := p.newNotice(c, run)
+	if err != nil {
+		return err
+	}
+	environ, err := c.environ(ctx, run, told)
 	if err != nil {
 		return err
 	}
@@ -151,10 +166,11 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	said := &messages{run: run}
 	output := subproc.NewTail(outputBytesMax)
 	endOutput := run.ShowOutput(output)
-	stop := newStopper(ctx, run, c, make(chan struct{}, 1))
+	stop := newStopper(ctx, run, c, make(chan struct{}, 1), told.tell)
 	defer stop.end()
+	defer told.listen(p.host)()
 	ended, err := p.start(stop.asked, run.Kind(), try, c.isOwn(), subproc.Command{
-		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output, Started: try.Reached,
+		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Notice: told.signal(), Output: output, Started: try.Reached,
 		Deadline: stop.deadline, DeadlineEvery: deadlineEvery(run), Freezes: c.LostFreezes, Renew: stop.renew,
 		Control: func(message subproc.Message) { said.take(stop.held, message) }, ControlError: said.note,
 	})
@@ -169,6 +185,9 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	run.KeepUsage(monitor.Usage{ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes})
 	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
 		return run.LoseLease()
+	}
+	if told.isAnsweredBy(ended) && said.problem() == nil {
+		return fmt.Errorf("%w: %s", worker.ErrDrained, failure.OfProgram("", ended))
 	}
 	return p.verdict(said, ended)
 }
@@ -201,7 +220,7 @@ func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
 }
 
 // environ is the program's whole environment.
-func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string, error) {
+func (c Command) environ(ctx context.Context, run worker.ExternalRun, told *notice) ([]string, error) {
 	checkpoint, err := checkpointEnv(run)
 	if err != nil {
 		return nil, err
@@ -225,6 +244,9 @@ func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string,
 	})
 	if c.hasToken() {
 		additions["JOBQ_RUN_TOKEN"] = run.RunToken()
+	}
+	if told != nil {
+		additions["JOBQ_NOTICE_FILE"] = told.path
 	}
 	addTrace(ctx, run, additions)
 	return subproc.Environ(c.Environ, additions)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +56,8 @@ type Programs struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	counts map[string]*monitor.Programs // by kind
+	noticeDir string                       // of the files of notices; "" until there is one
+	counts    map[string]*monitor.Programs // by kind
 }
 
 // New returns Programs for the worker, without a handler. Call it before the worker's Run.
@@ -190,4 +192,9 @@ func (e external) Close() {
 		client.CloseIdleConnections()
 	}
 	e.supervisor.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.noticeDir != "" {
+		_ = os.RemoveAll(e.noticeDir) // a folder of temporary files
+	}
 }

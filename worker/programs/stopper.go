@@ -34,8 +34,9 @@ type stopper struct {
 // newStopper returns the stopper of a run. When the lease is lost, it kills the program at
 // once. If the command LostTerminates, it first asks the program to end, and kills it after half of
 // the kill margin: then the lease still holds for the other half. If it LostFreezes, the program
-// freezes by its deadline when the lease could not be extended; renew has that looked at.
-func newStopper(ctx context.Context, run worker.ExternalRun, command Command, renew chan struct{}) *stopper {
+// freezes by its deadline when the lease could not be extended; renew has that looked at. tell, which must not
+// block for long, is called before the program is asked to end.
+func newStopper(ctx context.Context, run worker.ExternalRun, command Command, renew chan struct{}, tell func(cause error)) *stopper {
 	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run, renew: renew}
 	s.killNow = sync.OnceFunc(func() { close(s.kill) })
 	s.asked, s.ask = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -46,8 +47,9 @@ func newStopper(ctx context.Context, run worker.ExternalRun, command Command, re
 			s.killNow()
 			return
 		}
-		s.ask(worker.ErrLeaseLost)
 		time.AfterFunc(run.KillMargin()/2, s.killNow)
+		tell(worker.ErrLeaseLost)
+		s.ask(worker.ErrLeaseLost)
 	})
 	run.OnLeaseLost(lost)
 	if command.LostFreezes {
@@ -55,6 +57,7 @@ func newStopper(ctx context.Context, run worker.ExternalRun, command Command, re
 	}
 	s.unhook = context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrLeaseLost) {
+			tell(cause)
 			s.ask(cause)
 			return
 		}

@@ -91,7 +91,7 @@ func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line [
 		s.program.Settle() // what was written since the job before is nobody's
 		s.output.Reset()
 	}
-	stop := newStopper(ctx, run, command, s.renew)
+	stop := newStopper(ctx, run, command, s.renew, func(error) {})
 	defer stop.end()
 	job := &streamJob{messages: messages{run: run}, stop: stop, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
