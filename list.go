@@ -232,3 +232,19 @@ func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, er
 	}
 	return count, nil
 }
+
+// Estimate is about how many jobs the filter matches, where that is known without a look at the jobs: from the
+// statistics of the server, which its autovacuum keeps. It is 0 where it is not known: for filters of other terms than
+// states, queues and kinds, and in a database that was never analyzed.
+func (c *Client) Estimate(ctx context.Context, filter Filter) (int64, error) {
+	filter.Sort, filter.After, filter.Before = NewestFirst, "", 0
+	query, err := filter.query()
+	if err != nil {
+		return 0, fmt.Errorf("estimate jobs: %w", err)
+	}
+	if !query.Estimable() {
+		return 0, nil
+	}
+	about, err := c.schema.JobEstimate(ctx, c.pool, query.Page(time.Time{}))
+	return about, dberror.Wrap(c.schema, "estimate jobs", dberror.NeedRole(db.RoleViewer, err))
+}

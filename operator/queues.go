@@ -92,6 +92,19 @@ type QueueChange struct {
 // cannot go together are ErrInvalid, with the reason.
 func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
 	operation := fmt.Sprintf("set queue %q", name)
+	if err := o.checkQueueTexts(operation, name, change); err != nil {
+		return 0, err
+	}
+	columns, err := change.columns()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", operation, err)
+	}
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.QueueEnsure(ctx, o.actor, name, columns) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
+}
+
+// checkQueueTexts refuses what is no text.
+func (o *Operator) checkQueueTexts(operation, name string, change QueueChange) error {
 	texts := []argument{{"queue", name}}
 	if change.Heartbeat != nil {
 		texts = append(texts, argument{"heartbeat", string(*change.Heartbeat)})
@@ -105,19 +118,14 @@ func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange
 	if change.KeySeparator != nil {
 		texts = append(texts, argument{"key_separator", *change.KeySeparator})
 	}
-	if err := o.checkTexts(operation, texts...); err != nil {
-		return 0, err
-	}
-	columns, err := change.columns()
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", operation, err)
-	}
-	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.QueueEnsure(ctx, o.actor, name, columns) })
-	return auditID, dberror.Wrap(o.schema, operation, err)
+	return o.checkTexts(operation, texts...)
 }
 
-// columns is the change as the database takes it, by the names of columns.
-func (c *QueueChange) columns() (json.RawMessage, error) {
+// columns is the change as the database takes it.
+func (c *QueueChange) columns() (json.RawMessage, error) { return json.Marshal(c.byColumn()) }
+
+// byColumn is the change by the names of columns.
+func (c *QueueChange) byColumn() map[string]any {
 	columns := make(map[string]any)
 	for name, duration := range map[string]*time.Duration{
 		"lease": c.Lease, "extend_every": c.ExtendEvery, "stale_grace": c.StaleGrace, "redelivery_delay": c.RedeliveryDelay,
@@ -165,7 +173,7 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 			columns[prefix+"period"] = db.IntervalText(rate.Period)
 		}
 	}
-	return json.Marshal(columns)
+	return columns
 }
 
 // orNull is nil for the zero value, which the database has as null.

@@ -186,6 +186,8 @@ func (f *fake) List(_ context.Context, filter jobq.Filter) (*jobq.Page, error) {
 	return page, nil
 }
 
+func (f *fake) Estimate(context.Context, jobq.Filter) (int64, error) { return 0, f.err }
+
 func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
 	if f.count != nil {
 		return *f.count, f.err

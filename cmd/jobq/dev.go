@@ -33,7 +33,8 @@ func newDevCommand(a *app) *cobra.Command {
 		Use:   "dev [--ephemeral -- COMMAND ARGS...]",
 		Short: "Start a private PostgreSQL for trying jobq out",
 		Long: `Start a private PostgreSQL with jobq's tables in it, print its URL, and stop it when
-interrupted. Its data stay for the next time. The programs are those found on this
+interrupted. Its data stay for the next time. Where one runs already in the same folder, it
+joins that one, and says so; with --dir, each project has its own. The programs are those found on this
 machine (JOBQ_PG_BIN, PATH, the usual folders), or else downloaded. As root, the
 server runs as another user.
 
@@ -73,6 +74,9 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	defer stopPostgres(server)
+	if owner := server.Owner(); owner != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "joined the PostgreSQL that %s runs in %s, with its jobs and workers: --dir FOLDER starts another one\n", owner, dir)
+	}
 	if err := a.migrateUp(cmd.Context(), server.URL(devDatabase)); err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 	if owner := server.Owner(); owner != nil {
 		until = "as long as " + owner.String() + " does"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n%s", until, exports(server.URL(devDatabase)))
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables in %s, %s. In another terminal:\n%s", dir, until, exports(server.URL(devDatabase)))
 	if err := server.Wait(cmd.Context()); cmd.Context().Err() != nil {
 		return nil // told to stop
 	} else if err != nil {

@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/catalogue"
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -45,57 +44,22 @@ func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jo
 	return err
 }
 
-// setLimits sets those of the queues that differ, one by one.
+// setLimits declares the settings of these queues, and the weights of their partition keys.
 func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, limited []string) error {
-	queues, err := monitor.New(client).Queues(ctx)
-	if err != nil {
-		return err
+	declared := make([]operator.QueueDeclaration, len(limited))
+	for i, name := range limited {
+		declared[i] = operator.QueueDeclaration{Queue: name, Change: file.Queues[name].Change, KeyWeights: file.Queues[name].KeyWeights}
 	}
-	stored := make(map[string]monitor.QueueSettings, len(queues))
-	for _, queue := range queues {
-		stored[queue.Name] = queue.QueueSettings
+	changed, err := a.operator(client).DeclareQueues(ctx, declared...)
+	for _, set := range changed {
+		if set.Key != "" {
+			log.Info("weight of the config file is set", "queue", set.Queue, "partition_key", set.Key, "weight", set.Weight, "audit_id", set.AuditID)
+		} else {
+			log.Info("limits of the config file are set", "queue", set.Queue, "audit_id", set.AuditID)
+		}
 	}
-	for _, name := range limited {
-		settings, known := stored[name]
-		if !known {
-			settings = catalogue.Defaults()
-		}
-		if err := a.setWeights(ctx, log, client, file, name); err != nil {
-			return err
-		}
-		change := file.Queues[name].Change
-		if catalogue.IsStored(change, &settings) {
-			continue
-		}
-		id, err := a.operator(client).SetQueue(ctx, name, change)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
-		}
-		log.Info("limits of the config file are set", "queue", name, "audit_id", id)
+	if of := (*operator.QueueDeclarationError)(nil); errors.As(err, &of) {
+		return fmt.Errorf("%s: %w", file.Path, file.QueueError(of.Queue, err))
 	}
-	return nil
-}
-
-// setWeights sets those of the weights of a queue's partition keys that differ, one by one.
-func (a *app) setWeights(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, name string) error {
-	weights := file.Queues[name].KeyWeights
-	if len(weights) == 0 {
-		return nil
-	}
-	keys := slices.Sorted(maps.Keys(weights))
-	stored, err := monitor.New(client).KeyWeights(ctx, name, keys)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if weights[key] == max(stored[key], 1) {
-			continue
-		}
-		acted, err := a.operator(client).SetKeyWeight(ctx, name, key, weights[key])
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
-		}
-		log.Info("weight of the config file is set", "queue", name, "partition_key", key, "weight", weights[key], "audit_id", acted.AuditID)
-	}
-	return nil
+	return err
 }

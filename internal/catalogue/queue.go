@@ -22,7 +22,6 @@ type QueueSetting struct {
 	Takes, Help string
 
 	set       func(change *operator.QueueChange, text string) error
-	same      func(change *operator.QueueChange, stored *monitor.QueueSettings) bool
 	text      func(stored *monitor.QueueSettings) string
 	isDefault func(stored *monitor.QueueSettings) bool
 }
@@ -149,11 +148,6 @@ func Defaults() monitor.QueueSettings {
 	}
 }
 
-// IsStored says whether all of a change is stored so already.
-func IsStored(change operator.QueueChange, stored *monitor.QueueSettings) bool {
-	return !slices.ContainsFunc(QueueSettings(), func(s QueueSetting) bool { return !s.same(&change, stored) })
-}
-
 // Set are the settings of a queue that are not as by default, such as "limit=3 rate=100/s".
 func Set(stored *monitor.QueueSettings) string {
 	var set []string
@@ -178,10 +172,6 @@ func setting[T comparable](name, help string, takes values[T], member func(*oper
 			*member(c) = &value
 			return err
 		},
-		same: func(c *operator.QueueChange, s *monitor.QueueSettings) bool {
-			value := *member(c)
-			return value == nil || *value == stored(s)
-		},
 		text:      func(s *monitor.QueueSettings) string { return takes.format(stored(s)) },
 		isDefault: func(s *monitor.QueueSettings) bool { return stored(s) == byDefault(s) },
 	}
@@ -196,20 +186,6 @@ func rate(name, help string, member func(*operator.QueueChange) **jobq.Rate, sto
 			value, err := takes.parse(text)
 			*member(c) = &value
 			return err
-		},
-		same: func(c *operator.QueueChange, s *monitor.QueueSettings) bool {
-			wanted := *member(c)
-			if wanted == nil {
-				return true
-			}
-			var before jobq.Rate
-			if stored(s) != nil {
-				before = *stored(s)
-			}
-			if wanted.Burst == 0 {
-				before.Burst = 0
-			}
-			return *wanted == before
 		},
 		text: func(s *monitor.QueueSettings) string {
 			if stored(s) == nil {
@@ -234,7 +210,6 @@ func burst(name, help, rateName string, member func(*operator.QueueChange) **job
 			rate.Burst, err = counts().parse(text)
 			return err
 		},
-		same: func(*operator.QueueChange, *monitor.QueueSettings) bool { return true }, // the rate has it
 		text: func(s *monitor.QueueSettings) string {
 			if stored(s) == nil {
 				return none

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -60,4 +61,49 @@ func rowsOfPlans(explained []byte, parts int) ([]int64, error) {
 		rows[i] = int64(part.Rows)
 	}
 	return rows, nil
+}
+
+// JobEstimate is about how many jobs there are in these states for which the condition holds, as the planner expects:
+// nothing is read. It is 0 where a table was never analyzed, since the planner only guesses then. Jobs that run count
+// as completed, too: they are few.
+func (s *Schema) JobEstimate(ctx context.Context, conn DBTX, page JobPage) (int64, error) {
+	var analyzed bool
+	err := sender{s, conn}.QueryRow(ctx, Render(`select not exists (
+		select from pg_catalog.pg_class c where c.oid = 'jobq.pending'::regclass and c.reltuples < 0)
+		and exists (select from pg_catalog.pg_class c where c.reltuples > 0
+			and (c.oid = 'jobq.pending'::regclass or c.oid in (select i.inhrelid from pg_catalog.pg_inherits i where i.inhparent = 'jobq.run'::regclass)))`, s.name)).Scan(&analyzed)
+	if err != nil || !analyzed {
+		return 0, err
+	}
+	q := pageQuery{page: page}
+	var parts []string
+	part := func(from string, stage Stage) {
+		parts = append(parts, "(select from "+from+" where "+strings.Join(q.conditions(stage), " and ")+")")
+	}
+	for _, stage := range page.stages() {
+		if stage.from == pendingJobs {
+			part(pendingJobs, stage)
+		}
+	}
+	states := slices.DeleteFunc([]string{"completed", "failed", "cancelled"}, func(state string) bool { return !slices.Contains(page.States, state) })
+	if len(states) > 0 {
+		own := isOneOf(states)
+		if states[0] == "completed" {
+			own = "(j.state is null or " + own + ")"
+		}
+		part("jobq.run j", Stage{ID: "j.id", Queue: "j.queue", Scheduled: "false", Finished: "j.finished_at", conditions: []string{own}})
+	}
+	if len(parts) == 0 {
+		return 0, nil
+	}
+	var explained []byte
+	err = sender{s, conn}.QueryRow(ctx, Render("explain (format json) "+strings.Join(parts, " union all "), s.name), q.args...).Scan(&explained)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := rowsOfPlans(explained, 1)
+	if err != nil {
+		return 0, err
+	}
+	return rows[0], nil
 }

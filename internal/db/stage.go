@@ -137,13 +137,16 @@ func (p JobPage) stages() (stages []Stage) {
 	return stages
 }
 
+// pendingJobs is where the jobs are that wait.
+const pendingJobs = "jobq.pending j"
+
 func pending(conditions ...string) Stage {
 	return Stage{
 		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "(j.position is null and j.waits is null)",
 		due: "j.run_at", state: "case when j.waits then 'waiting' when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
 		started: "null::timestamptz", cleared: "j.clear_reason", checkpoint: "j.checkpoint",
 		reported: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
-		from:     "jobq.pending j", conditions: conditions,
+		from:     pendingJobs, conditions: conditions,
 	}
 }
 

@@ -37,6 +37,14 @@ func (q Query) States() []string {
 	return possible
 }
 
+// Estimable says whether the statistics of the server tell about how many jobs match: it asks for states, queues
+// and kinds only, of which they know the frequent ones.
+func (q Query) Estimable() bool {
+	return !slices.ContainsFunc(q.terms, func(t Term) bool {
+		return t.Field != "state" && t.Field != "queue" && t.Field != "kind"
+	})
+}
+
 // Ages are those that all jobs of the query have at most, and at least; 0 if
 // there is none.
 func (q Query) Ages() (most, least time.Duration) {

@@ -37,7 +37,7 @@ func (s *Server) claim(ctx context.Context) error {
 		}
 		if !said && owner != nil {
 			said = true
-			s.config.Logger.Info("waiting for another process's PostgreSQL", "owner", owner.String(), "folder", s.folder.path)
+			s.config.Logger.Warn("waiting for another process's PostgreSQL", "owner", owner.String(), "folder", s.folder.path)
 		}
 		if err := sleep.For(ctx, lockPoll); err != nil {
 			if owner == nil {

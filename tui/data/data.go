@@ -28,6 +28,7 @@ type Reader interface {
 	Workers(ctx context.Context) ([]monitor.Worker, error)
 	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
 	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
+	Estimate(ctx context.Context, filter jobq.Filter) (int64, error)
 	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (operator.BulkSnapshot, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]monitor.Attempt, error)

@@ -101,6 +101,8 @@ func (anything) Workers(context.Context) ([]monitor.Worker, error) {
 	return []monitor.Worker{{ID: "w-1", Slots: map[string]int{"email": 4}, HeartbeatAt: noon}}, nil
 }
 
+func (anything) Estimate(context.Context, jobq.Filter) (int64, error) { return 0, nil }
+
 func (anything) Count(context.Context, jobq.Filter, int) (int64, error) { return 150, nil }
 
 func (anything) Audit(context.Context, int64, int) ([]monitor.AuditEntry, error) {

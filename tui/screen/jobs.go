@@ -51,6 +51,7 @@ type JobList struct {
 	asked   int    // makes a question a new one
 	known   bool   // the first page has come: no rows then means that no job matches
 	total   int64  // jobs that match, up to CountMax; -1 when unknown
+	about   int64  // about how many, where there are more; 0 when unknown
 	recent  bool   // the whole was too much to search at once: the newest jobs are first
 	stopped string // why the search does not go on below them; empty while it does
 
@@ -224,8 +225,8 @@ func (s *JobList) take(answer data.Answer) tea.Msg {
 			s.takeLooked(looked)
 		}
 	case answer.Panel == data.Count && answer.About == any(s.filterText()):
-		if total, ok := answer.Value.(int64); ok {
-			s.total = total
+		if counted, ok := answer.Value.(counted); ok {
+			s.total, s.about = counted.total, counted.about
 		}
 	case answer.Panel == data.Job:
 		if story, ok := answer.Value.(Story); ok && story.job.ID == s.previewed() {

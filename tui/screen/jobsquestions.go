@@ -129,7 +129,7 @@ func (s *JobList) Wants() []data.Want {
 	wants := append(data.Wants(data.Queues), data.Want{Panel: data.Page, About: page, Ask: page.ask}, data.Want{
 		Panel: data.Count, About: match,
 		Ask: func(ctx context.Context, r data.Reader) (any, error) {
-			return r.Count(ctx, jobq.Filter{Match: match}, jobq.CountMax)
+			return countJobs(ctx, r, match)
 		},
 	})
 	if s.more {
@@ -148,6 +148,17 @@ func (s *JobList) Wants() []data.Want {
 		}})
 	}
 	return wants
+}
+
+// counted is how many jobs match, up to CountMax; then about is about how many, if that is known, and else 0.
+type counted struct{ total, about int64 }
+
+func countJobs(ctx context.Context, r data.Reader, match string) (c counted, err error) {
+	chosen := jobq.Filter{Match: match}
+	if c.total, err = r.Count(ctx, chosen, jobq.CountMax); err == nil && c.total >= jobq.CountMax {
+		c.about, err = r.Estimate(ctx, chosen)
+	}
+	return c, err
 }
 
 func (s *JobList) visibleIDs() (ids []int64) {

@@ -103,7 +103,7 @@ func (s *JobList) tabs() string {
 	if !s.Facts.Known(data.Queues) || s.match != "" {
 		counts = [tabEnd]string{}
 	}
-	if s.match != "" && s.total >= 0 {
+	if s.match != "" && s.total >= 0 || s.total >= jobq.CountMax && counts[s.tab] != "" {
 		counts[s.tab] = s.totalText()
 	}
 	line := ""
@@ -138,6 +138,8 @@ func (s *JobList) totalText() string {
 		return "?"
 	case s.total >= jobq.CountMax && s.match == "" && s.tab == tabAvailable:
 		return s.Facts.Totals().AvailableText()
+	case s.total >= jobq.CountMax && s.about > jobq.CountMax:
+		return format.About(max(s.about, loaded))
 	case s.total >= loaded:
 		return format.Capped(s.total)
 	case s.next != "":

@@ -38,7 +38,7 @@ func TestNoJobIsKnown(t *testing.T) {
 	r := &source{jobs: someJobs(3, jobq.StateFailed)}
 	s.tell(s.answer(data.Page, r))
 	s.tell(ShowJobs{Match: "kind:Other"})
-	s.tell(data.Answer{Panel: data.Count, About: "kind:Other", Value: int64(0)})
+	s.tell(data.Answer{Panel: data.Count, About: "kind:Other", Value: counted{}})
 	require.Contains(t, s.text(), "asking the database")
 	require.NotContains(t, s.text(), "no job matches")
 	s.tell(s.answer(data.Page, &source{}))

@@ -92,7 +92,7 @@ func TestBacklogIsEstimated(t *testing.T) {
 	require.Contains(t, jobs.text(), "Available ~3.0M")
 	jobs.tell(ShowJobs{Match: "state:available"})
 	jobs.tell(jobs.answer(data.Page, &source{jobs: someJobs(250, jobq.StateAvailable)}),
-		data.Answer{Panel: data.Count, About: "state:available", Value: int64(jobq.CountMax)})
+		data.Answer{Panel: data.Count, About: "state:available", Value: counted{total: jobq.CountMax}})
 	require.Contains(t, jobs.text(), "of ~3.0M")
 
 	queues = append(queues, monitor.Queue{Name: "other", Available: jobq.CountMax, AvailableMax: jobq.CountMax})

@@ -215,7 +215,7 @@ func TestTabsCountWhatMatches(t *testing.T) {
 	tabs := func() string { return strings.Split(s.text(), "\n")[1] }
 	require.NotRegexp(t, `\d`, tabs())
 	r := &source{jobs: someJobs(11, jobq.StateFailed)}
-	s.tell(s.answer(data.Page, r), data.Answer{Panel: data.Count, About: "state:failed kind:Send", Value: int64(11)})
+	s.tell(s.answer(data.Page, r), data.Answer{Panel: data.Count, About: "state:failed kind:Send", Value: counted{total: 11}})
 	require.Contains(t, tabs(), "[Failed 11]")
 	require.NotContains(t, tabs(), "7")
 }
@@ -276,12 +276,21 @@ func TestPositions(t *testing.T) {
 	s := newStage(t, 120, 20, newJobs)
 	require.Contains(t, s.text(), "asking the database")
 	for _, test := range []struct {
-		jobs  int
-		total int64
-		want  string
-	}{{11, 0, "1-11 of 11 "}, {11, 11, "1-11 of 11 "}, {30, 12, "1-15 of 30 "}, {300, 12, "1-15 of 100+ "}, {300, 300, "1-15 of 300 "}, {300, jobq.CountMax, "1-15 of 10k+ "}} {
+		jobs         int
+		total, about int64
+		want         string
+	}{
+		{11, 0, 0, "1-11 of 11 "},
+		{11, 11, 0, "1-11 of 11 "},
+		{30, 12, 0, "1-15 of 30 "},
+		{300, 12, 0, "1-15 of 100+ "},
+		{300, 300, 0, "1-15 of 300 "},
+		{300, jobq.CountMax, 0, "1-15 of 10k+ "},
+		{300, jobq.CountMax, 2_950_000, "1-15 of ~3.0M "},
+		{300, jobq.CountMax, 900, "1-15 of 10k+ "},
+	} {
 		s = newStage(t, 120, 20, newJobs)
-		s.tell(s.answer(data.Page, &source{jobs: someJobs(test.jobs, jobq.StateFailed)}), data.Answer{Panel: data.Count, About: "", Value: test.total})
+		s.tell(s.answer(data.Page, &source{jobs: someJobs(test.jobs, jobq.StateFailed)}), data.Answer{Panel: data.Count, About: "", Value: counted{test.total, test.about}})
 		require.Contains(t, s.text(), test.want)
 	}
 	s = newStage(t, 120, 20, newJobs)
