@@ -261,7 +261,7 @@ func TestProgramMissing(t *testing.T) {
 		reason string
 	}{
 		"path":         {[]string{"PROGRAM"}, nil, writeProgram, "no such file"},
-		"attributes":   {[]string{"PROGRAM"}, func(c *programs.Command) { c.Attributes.Nice = 1 }, writeProgram, "no such file"},
+		"attributes":   {[]string{"PROGRAM"}, func(c *programs.Command) { c.Attributes.Nice = 19 }, writeProgram, "no such file"},
 		"in PATH":      {[]string{"program"}, func(c *programs.Command) { c.Env = map[string]string{"PATH": "FOLDER"} }, writeProgram, "not found in PATH"},
 		"working dir":  {[]string{"/bin/true"}, func(c *programs.Command) { c.Dir = "PROGRAM" }, func(path string) error { return os.Mkdir(path, 0o700) }, "chdir"},
 		"relative":     {[]string{"./program"}, func(c *programs.Command) { c.Dir = "FOLDER" }, writeProgram, "no such file"},
