@@ -137,7 +137,7 @@ var pages = map[string]page{
 			{line: "jobq undo 17", first: interrupted},
 			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
-				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
+				until jobq workers drain "$(jobq workers --json | jq -r '[.[] | select(.version != "")][0].id')"; do sleep 0.2; done
 				wait $worker`},
 			{line: "jobq workers lost spot-17", first: registered, instead: lostSpot},
 			{line: "jobq workers lost web-1-4711", first: registered},
