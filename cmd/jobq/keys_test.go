@@ -45,7 +45,7 @@ func TestEncryptedJobs(t *testing.T) {
 		return out + stderr
 	}
 	keys, others := keysFile(t, "k2", "k1"), keysFile(t, "k9")
-	id := strings.TrimSpace(command(exitOK, "enqueue", "greet", `{"name": "plain ann"}`, "--keys-file", keys))
+	id, _, _ := strings.Cut(command(exitOK, "enqueue", "greet", `{"name": "plain ann"}`, "--keys-file", keys), "\n")
 	number, err := strconv.ParseInt(id, 10, 64)
 	require.NoError(t, err)
 	for _, list := range [][]string{{"show", id}, {"list"}, {"list", "--json"}, {"show", id, "--json"}} {

@@ -47,10 +47,7 @@ func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) err
 		if kind.PausedAt != nil {
 			paused = ago(*kind.PausedAt) + " by " + format.By(kind.PausedBy, kind.PauseReason)
 		}
-		available := format.Number(kind.Available)
-		if kind.AvailableMore {
-			available += "+"
-		}
+		available := format.OrMore(kind.Available, kind.AvailableMore)
 		t.row(kind.Name, format.Number(kind.Workers), available, format.Number(kind.Completed), format.Number(kind.Failed), format.Number(kind.Retried),
 			format.Number(kind.Crashes), paused)
 	}

@@ -270,6 +270,13 @@ var pages = map[string]page{
 		{line: "jobq wait --filter", instead: "jobq worker --run simulate=true & worker=$!\njobq wait --filter tag:sweep1 --timeout 1m; kill $worker; wait $worker"},
 		{line: "jobq requeue 4711", first: jobs4711},
 	}},
+	"docs/clusters.md": {rules: []rule{
+		{line: "#!/bin/bash", excused: "for a cluster with Slurm", all: true},
+		{line: "sbatch sweep.sh", excused: "for a cluster with Slurm", all: true},
+		{line: "tail -n +2 sweep.csv", excused: "for an Azure account", all: true},
+		{line: "kinds:", saved: "jobq.yaml"},
+		{line: "jobq enqueue simulate", first: "printf 'dt,steps\\n0.1,100\\n' > sweep.csv"},
+	}},
 	"docs/results.md": {
 		before: makeResizer,
 		rules: []rule{
