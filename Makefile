@@ -65,8 +65,9 @@ format-check: ## Refuse unformatted Go code
 	if [ -n "$$unformatted" ]; then echo "not formatted (make format):"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: vet
-vet: ## go vet, also for the other systems that jobq builds on
+vet: ## go vet, also for the other systems that jobq builds on, and whether each mutant finds what it changes
 	go vet ./...
+	go test -tags jobq_mutant ./internal/mutant
 	GOOS=darwin go vet ./worker/... ./internal/...
 	cd fault && go vet ./...
 
@@ -124,7 +125,6 @@ recording: ## Record the terminal UI at work, from tmux into docs/tui.svg (one m
 
 .PHONY: fault-smoke
 fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
-	go test -tags jobq_mutant ./internal/mutant
 	cd fault && go test ./... && go run . --smoke
 
 .PHONY: fault

@@ -37,7 +37,7 @@ one job.`, &values)
 		case isStep && isChange:
 			return usagef("--from-step is not for other args: a job with other args does all its steps again")
 		case dependents && (isStep || isChange):
-			return usagef("--with-dependents is not for other args or steps: requeue these first, and then their dependents")
+			return usagef("--with-dependents goes with none of --set, --args and --from-step")
 		case isStep:
 			return a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 				return a.requeueFromStep(cmd, client, args, step)

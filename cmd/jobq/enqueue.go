@@ -32,9 +32,9 @@ With --exec, the job is a program and its arguments, for workers with --allow-ex
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
 With --csv, each row of a file is a job of the kind: the first line names the columns, which
-become args. 0.10, -3 and 1e5 are numbers and keep all their digits; true and false (also True,
-TRUE) are such; an empty cell is no arg; all else is text, such as 007, and 12e5 in a column of
---csv-text. The other flags are for all rows.
+become args. 0.10, -3 and 1e5 become numbers with all their digits, and true or TRUE becomes
+true. An empty cell gives no arg. All else becomes a text, such as 007, and so does each cell
+in a column of --csv-text, such as 12e5. The other flags are for all rows.
 With --after, the job waits for other jobs. With --graph, the lines are whole jobs that may
 wait for one another: they have names, and in "after" the names, or ids, of the jobs that
 they wait for. A job without a name is called by its line, such as "line 2". All of them are
