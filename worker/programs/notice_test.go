@@ -96,18 +96,18 @@ func TestProgramHearsWhy(t *testing.T) {
 		copied := filepath.Join(t.TempDir(), "notice.json")
 		w, err := worker.New(client, &worker.Config{NoJanitor: true, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		command := shellCommand(`trap 'cp "$JOBQ_NOTICE_FILE" ` + copied + `; exit 1' TERM; echo '{"stage": "up"}' >&3; while :; do sleep 0.02; done`)
+		command := shellCommand(`trap 'cp "$JOBQ_NOTICE_FILE" ` + copied + `.new; mv ` + copied + `.new ` + copied + `; exit 1' TERM; echo '{"stage": "up"}' >&3; while :; do sleep 0.02; done`)
 		command.Grace, command.TellsDrain, command.LostTerminates = time.Minute, true, true
 		options := &worker.HandleOptions{}
 		switch reason {
 		case "timeout":
-			options.Timeout = 8 * time.Second // the script has set its trap by then
+			options.Timeout = 8 * time.Second // the script has set its trap by then; if not, it has another attempt
 		case "stall":
 			options.StallTimeout = 8 * time.Second
 		}
 		require.NoError(t, programs.New(w).HandleCommand("k", command, options))
 		run(t, w)
-		id := enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{BackoffBase: time.Hour})
+		id := enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{BackoffBase: time.Millisecond})
 		awaitStage(t, client, id)
 		switch reason {
 		case "cancel":
@@ -121,9 +121,10 @@ func TestProgramHearsWhy(t *testing.T) {
 			_, err := os.Stat(copied)
 			return err == nil
 		}, patience, 2*time.Millisecond, reason)
-		require.Eventually(t, func() bool { return readTold(t, copied).Reason == reason }, patience, 2*time.Millisecond, reason)
+		message := readTold(t, copied)
+		require.Equal(t, reason, message.Reason)
 		if reason != "lock_lost" { // a part of the lease
-			require.InDelta(t, 60, readTold(t, copied).SecondsLeft, 0.001, reason)
+			require.InDelta(t, 60, message.SecondsLeft, 0.001, reason)
 		}
 	}
 }
