@@ -149,7 +149,7 @@ func (c historyCase) run(t *testing.T, conn *pgxpool.Conn, index int, mode strin
 	var plan []string
 	buffers := fewestBuffers(c.buffers, func() (buffers int) {
 		buffers, plan = c.explain(t, conn, index, mode)
-		t.Logf("%s: %d buffers", c.name, buffers)
+		t.Logf("%s: %d buffers of %d", c.name, buffers, c.buffers)
 		return buffers
 	})
 	if buffers > c.buffers {

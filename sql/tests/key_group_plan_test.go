@@ -54,7 +54,7 @@ func TestPlansOfManyGroups(t *testing.T) {
 					"lane_group_charge", "select jobq.lane_group_charge($1, $2, $3, $4, $5, $6, $7, $8)",
 					"'keys', '/', true, 2000, '{many/2,tenant 7/7,none/1}', '{1,2,3}', '{1,1,1}', '{9,1,0}'", inHand, db.HotSettings,
 				},
-				{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, ""},
+				{"LanePrune", db.LanePrune, "'', '', 0, 100", 2 * inHand, ""},
 				{"WhyList", db.WhyList, "70000", batch, ""},
 			}
 			conn, err := q.pool.Acquire(ctx)

@@ -28,12 +28,12 @@ func TestPlansBesideManyPausedKeys(t *testing.T) {
 	admitted := "select set_config('jobq_claim.admitted', '100', true)"
 	cases := []historyCase{
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false, 10", inHand, admitted},
-		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, ""},
+		{"LanePrune", db.LanePrune, "'', '', 0, 100", 2 * inHand, ""},
 		{"WorkWaits", db.WorkWaits, "true, '{other}', '{keys}'", 4 * batch, ""}, // looks at 1,000 keys
 		{"QueueList", db.QueueList, "1000", batch, ""},
 		{"KeyList", db.KeyList, "10000, 'keys', 1000, '', 100", batch, ""},
 		{"DoctorPaused", db.DoctorPaused, "'1 day'", 100, ""},
-		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},
+		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", 2 * batch, ""},
 		{"WhyList", db.WhyList, "7", inHand, ""},
 		{"KeyAct", db.KeyAct, "'ann', 'key_pause', 'keys', 'ready 1', null", inHand, ""},
 		{"KeyAct of a resume", db.KeyAct, "'ann', 'key_resume', 'keys', 'paused 7', null", inHand, ""},

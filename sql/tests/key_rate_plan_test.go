@@ -70,11 +70,11 @@ func TestPlansBesideManyThrottledKeys(t *testing.T) {
 	q := setUpThrottled(t, "now() + interval '2 h', 3600000000, 2, now() + interval '1 h'")
 	const batch, inHand = 6_000, 3_000
 	cases := []historyCase{
-		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, ""},
+		{"LanePrune", db.LanePrune, "'', '', 0, 100", 2 * inHand, ""},
 		{"LanePrune of hints", db.LanePrune, "'', '', 0, 100", inHand, "insert into jobq.lane_hint (queue, key) select 'keys', 'throttled ' || i from generate_series(1, 1000) i"},
 		{"QueueList", db.QueueList, "1000", batch, ""},
 		{"KeyList", db.KeyList, "10000, 'keys', 1000, '', 100", batch, ""},
-		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},
+		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", 2 * batch, ""},
 		{"WhyList", db.WhyList, "7", inHand, ""},
 	}
 	conn, err := q.pool.Acquire(ctx)
