@@ -145,3 +145,25 @@ func TestLaterNotificationHolds(t *testing.T) {
 		}
 	}
 }
+
+// A job that a prepared transaction adds without a notification (jobq.notify off) is found by a poll when it is committed.
+func TestPreparedJobIsPolled(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	ran := make(chan struct{}, 1)
+	start(t, client, &worker.Config{NoJanitor: true, PollInterval: 50 * time.Millisecond}, func(context.Context, *worker.Job[task]) error {
+		ran <- struct{}{}
+		return nil
+	})
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := client.Pool().QueryRow(context.Background(), "select jobq.worker_is_waiting('default')").Scan(&waits)
+		return err == nil && waits
+	}, patience, 10*time.Millisecond)
+	for _, sql := range []string{
+		"begin; set local jobq.notify = off; select jobq.enqueue('task', '{}'); prepare transaction 'order'", "commit prepared 'order'",
+	} {
+		exec(t, client.Pool(), sql)
+	}
+	awaitRun(t, ran)
+}

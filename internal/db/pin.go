@@ -38,6 +38,7 @@ var pins = []struct {
 	{name: "default_transaction_deferrable", value: "off"},
 	{name: "row_security", value: "off"}, // a table with row security then refuses the statement, and does not seem empty
 	{name: "check_function_bodies", value: "on"},
+	{name: "jobq.notify", value: "on"},
 	// Each call has a deadline of its own, and a statement that may have to wait says for how long.
 	{name: "statement_timeout", value: "0", yields: true},
 	{name: "lock_timeout", value: "0", yields: true},

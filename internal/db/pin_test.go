@@ -14,16 +14,16 @@ import (
 )
 
 const sessionSettings = `select current_setting('search_path'), current_setting('DateStyle'), current_setting('quote_all_identifiers'),
-	current_setting('default_transaction_isolation'), current_setting('statement_timeout'), current_setting('row_security')`
+	current_setting('default_transaction_isolation'), current_setting('statement_timeout'), current_setting('row_security'), coalesce(current_setting('jobq.notify', true), '')`
 
-type session struct{ searchPath, dateStyle, quotes, isolation, timeout, rowSecurity string }
+type session struct{ searchPath, dateStyle, quotes, isolation, timeout, rowSecurity, notify string }
 
 func readSession(t *testing.T, conn interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 },
 ) (s session) {
 	t.Helper()
-	require.NoError(t, conn.QueryRow(context.Background(), sessionSettings).Scan(&s.searchPath, &s.dateStyle, &s.quotes, &s.isolation, &s.timeout, &s.rowSecurity))
+	require.NoError(t, conn.QueryRow(context.Background(), sessionSettings).Scan(&s.searchPath, &s.dateStyle, &s.quotes, &s.isolation, &s.timeout, &s.rowSecurity, &s.notify))
 	return s
 }
 
@@ -35,7 +35,7 @@ func strangeDatabase(t *testing.T) (url string) {
 	require.NoError(t, err)
 	pool := pgtest.Connect(t, url)
 	for _, setting := range []string{
-		"search_path = public, pg_catalog", "datestyle = 'SQL, DMY'", "quote_all_identifiers = on", "default_transaction_isolation = serializable", "statement_timeout = 3000",
+		"search_path = public, pg_catalog", "datestyle = 'SQL, DMY'", "quote_all_identifiers = on", "default_transaction_isolation = serializable", "statement_timeout = 3000", "jobq.notify = off",
 	} {
 		_, err := pool.Exec(context.Background(), fmt.Sprintf("alter database %s set %s", config.Database, setting))
 		require.NoError(t, err)
@@ -44,8 +44,8 @@ func strangeDatabase(t *testing.T) (url string) {
 }
 
 var (
-	pinnedSession  = session{"pg_catalog, pg_temp", "ISO, MDY", "off", "read committed", "0", "off"}
-	strangeSession = session{"public, pg_catalog", "SQL, DMY", "on", "serializable", "3s", "on"}
+	pinnedSession  = session{"pg_catalog, pg_temp", "ISO, MDY", "off", "read committed", "0", "off", "on"}
+	strangeSession = session{"public, pg_catalog", "SQL, DMY", "on", "serializable", "3s", "on", "off"}
 )
 
 // Each connection of jobq's own has the settings that its statements need, and an application's has those of its database.

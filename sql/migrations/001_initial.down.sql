@@ -354,6 +354,7 @@ drop function jobq.worker_is_waiting(text);
 drop function jobq.waiting_group(text);
 drop function jobq.wake(text,text);
 drop function jobq.notify(text,text);
+drop function jobq.notify_is_off();
 drop function jobq.notifications_full();
 drop function jobq.channel(text);
 drop sequence jobq.asleep_seq;

@@ -42,12 +42,20 @@ create function jobq.notifications_full() returns boolean
   language sql
   return pg_notification_queue_usage() > 0.9;
 
--- notify sends a notification, unless their queue is almost full: a job is worth more than a notification of it, and
--- whoever listens looks for work by itself after a while. It costs 0.2 µs with 10 sessions that listen, and 1 µs with
--- 200.
+-- notify_is_off says whether the session or transaction has asked for no notifications (SET jobq.notify = off), as one
+-- must that ends with PREPARE TRANSACTION: PostgreSQL prepares none that has notified. The name of the setting is the
+-- same in every schema, so it is written in two parts.
+create function jobq.notify_is_off() returns boolean
+  language sql stable
+  return coalesce(lower(current_setting('jobq' || '.notify', true)) in ('off', 'false', 'no', '0'), false);
+
+-- notify sends a notification, unless the transaction wants none, or their queue is almost full: a job is worth more
+-- than a notification of it, and whoever listens looks for work by itself after a while. It costs 0.2 µs with 10
+-- sessions that listen, and 1 µs with 200.
 create function jobq.notify(topic text, payload text) returns void
   language sql
-  return case when not jobq.notifications_full() then pg_notify(jobq.channel(topic), payload) end;
+  return case when not jobq.notify_is_off() and not jobq.notifications_full()
+    then pg_notify(jobq.channel(topic), payload) end;
 
 -- wake tells workers that a queue has available jobs (work), or that it has some at places where workers have already
 -- looked (head). The payload has the transaction's id, which tells notifications apart: a worker that has claimed after
@@ -153,6 +161,9 @@ create function jobq.pending_wake() returns trigger
 declare
   bell constant text := 'bell ' || new.queue;
 begin
+  if jobq.notify_is_off() then -- nor may a transaction that is prepared keep the bell
+    return null;
+  end if;
   -- worker_is_waiting
   if pg_sequence_last_value(jobq.waiting_group(new.queue)) >= extract(epoch from clock_timestamp()) then
     perform from jobq.turn t where t.name = bell and t.part = 0 for no key update skip locked;

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -313,6 +314,42 @@ func TestNothingNotifiesIntoAFullQueue(t *testing.T) {
 	require.Len(t, hear(all), 3)
 	q.exec("create or replace function jobq.notifications_full() returns boolean language sql return true")
 	require.Empty(t, hear(all))
+}
+
+// With jobq.notify off nothing notifies, so that a transaction with jobs of every sort can be prepared (two-phase commit)
+// while a worker waits. As long as it is prepared it keeps nobody else from waking workers.
+func TestNotifyOffLetsPrepare(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, off := range []string{"off", "OFF", "false", "no", "0"} {
+		q := setUp(t)
+		hear := q.listener(db.TopicWork, db.TopicHead, db.TopicDue, db.TopicCancel)
+		q.exec("select jobq.enqueue('k')")
+		running := q.claim("w", 1)[0].ID
+		_, err := q.queries.WaitAnnounce(ctx, "default", 3600)
+		require.NoError(t, err)
+		q.exec("select jobq.sleep_announce(3600000)")
+		adds := []string{
+			"select jobq.enqueue('k')", "select jobq.enqueue('k', partition_key => 'a')", "select jobq.enqueue('k', unique_key => 'u')",
+			"select jobq.enqueue('k', run_at => now() + interval '1 minute')", "select jobq.enqueue_many('[{\"kind\": \"k\"}]')",
+		}
+		prepare := func(settings string) error {
+			conn, err := q.pool.Acquire(ctx)
+			require.NoError(t, err)
+			defer conn.Release()
+			for _, sql := range append([]string{"begin", settings, fmt.Sprintf("select jobq.cancel(%d)", running)}, adds...) {
+				_, err := conn.Exec(ctx, sql)
+				require.NoError(t, err, sql)
+			}
+			_, err = conn.Exec(ctx, "prepare transaction 'both'")
+			return err
+		}
+		require.ErrorContains(t, prepare("set local jobq.notify = on"), "NOTIFY")
+		require.Empty(t, hear(func() { require.NoError(t, prepare("set local jobq.notify = '"+off+"'")) }), off)
+		require.Equal(t, []string{"work default"}, hear(func() { q.exec("select jobq.enqueue('k')") }), "others wake workers meanwhile")
+		require.Empty(t, hear(func() { q.exec("commit prepared 'both'") }), off)
+		require.Equal(t, 6, q.number("select count(*) from jobq.pending"))
+	}
 }
 
 // What would notify by itself would fail when the queue of notifications is full.
