@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -51,7 +52,11 @@ func TestLogicalReplication(t *testing.T) {
 	ctx := context.Background()
 	server, err := postgres.Start(ctx, postgres.Config{InMemory: true, Settings: map[string]string{"wal_level": "logical"}})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(ctx)) })
+	t.Cleanup(func() {
+		if err := server.Stop(ctx); !errors.Is(err, postgres.ErrForced) {
+			require.NoError(t, err)
+		}
+	})
 	admin := pgtest.Connect(t, server.URL("postgres"))
 	var sides []*queue
 	for _, name := range []string{"publisher", "subscriber"} {
@@ -66,16 +71,8 @@ func TestLogicalReplication(t *testing.T) {
 	publisher.exec("create publication everything for all tables with (publish_via_partition_root = true)")
 	publisher.exec("select pg_create_logical_replication_slot('copy', 'pgoutput')")
 	subscriber.exec("truncate jobq.setting") // the first copy brings it
+	// It ends with the server: to drop it can wait for ever, for a copy of a table that waits for the transaction that drops.
 	subscriber.exec(fmt.Sprintf(`create subscription copy connection '%s' publication everything with (create_slot = false, slot_name = 'copy')`, server.URL("publisher")))
-	t.Cleanup(func() {
-		for _, sql := range []string{"alter subscription copy disable", "alter subscription copy set (slot_name = none)", "drop subscription copy"} {
-			subscriber.exec(sql)
-		}
-		require.Eventually(t, func() bool {
-			_, err := publisher.pool.Exec(ctx, "select pg_drop_replication_slot('copy')")
-			return err == nil
-		}, time.Minute, 10*time.Millisecond)
-	})
 	publisher.exec("select jobq.partition_add(p, (now() at time zone 'UTC')::date) from unnest(array['run', 'past_lease', 'attempt']) p")
 	publisher.exec("select jobq.enqueue('k', '{}', max_attempts => 2) from generate_series(1, 20)")
 	for i, job := range publisher.claim("a", 20) {
