@@ -39,14 +39,17 @@ func (m *Monitor) Leader(ctx context.Context) (*Leader, error) {
 
 // Session is what decides what the client can see and do.
 type Session struct {
-	Database   string        `json:"database"`
-	Host       string        `json:"host"`
-	Role       string        `json:"role"`
-	ReadOnly   bool          `json:"read_only"`      // a standby, or told so
-	MayAct     bool          `json:"may_act"`        // the role has the privileges
-	At         time.Time     `json:"at"`             // the server's clock
-	NextExpiry time.Duration `json:"next_expiry_ns"` // until the first lease ends unless extended; 0 for none
-	NextDue    time.Duration `json:"next_due_ns"`    // until the next scheduled job is due; 0 for none
+	Database string `json:"database"`
+	Host     string `json:"host"`
+	Role     string `json:"role"`
+	ReadOnly bool   `json:"read_only"` // a standby, or told so
+	MayAct   bool   `json:"may_act"`   // the role has the privileges
+	// StandbyLag is how far a hot standby is behind its primary server: 0 if it has applied all that it has received. It is
+	// nil on a primary, and on a standby that does not know.
+	StandbyLag *time.Duration `json:"standby_lag_ns,omitempty"`
+	At         time.Time      `json:"at"`             // the server's clock
+	NextExpiry time.Duration  `json:"next_expiry_ns"` // until the first lease ends unless extended; 0 for none
+	NextDue    time.Duration  `json:"next_due_ns"`    // until the next scheduled job is due; 0 for none
 }
 
 // Session returns the facts about the client's session.
@@ -55,9 +58,14 @@ func (m *Monitor) Session(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, "session", err)
 	}
-	return &Session{
+	session := &Session{
 		Database: row.Database, Host: m.pool.Config().ConnConfig.Host, Role: row.Role, ReadOnly: row.ReadOnly, MayAct: row.MayAct,
 		At:         db.Moment(row.At),
 		NextExpiry: time.Duration(row.NextExpiryMs) * time.Millisecond, NextDue: time.Duration(row.NextDueMs) * time.Millisecond,
-	}, nil
+	}
+	if row.StandbyLagMs >= 0 {
+		lag := time.Duration(row.StandbyLagMs) * time.Millisecond
+		session.StandbyLag = &lag
+	}
+	return session, nil
 }

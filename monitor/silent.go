@@ -34,12 +34,16 @@ const (
 // what runs of the kind that ended within the last hour took on average, and ten
 // minutes at least; an hour where no run of the kind has ended. A worker that
 // extends the lease is no sign of the run. Of runs that have not reported progress
-// for that long, it looks at the output of 1,000. It returns up to 20 groups.
+// for that long, it looks at the output of 1,000. It returns up to 20 groups, and none on a hot standby, which has no
+// output (ErrOutputOnPrimary).
 func (m *Monitor) Silent(ctx context.Context) ([]SilentRuns, error) {
 	rows, err := m.queries.RunsSilent(ctx, db.RunsSilentParams{
 		Span: db.Interval(silenceUsualSpan), UsualFactor: silenceUsualFactor, LeastSilence: db.Interval(silenceLeast),
 		UnknownSilence: db.Interval(silenceUnknown), RowCount: silentRunsMax, GroupCount: silentGroupsMax,
 	})
+	if db.IsOnPrimary(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, "silent runs", err)
 	}

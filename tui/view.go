@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -143,9 +144,17 @@ func (m *Model) headParts(p *widget.Painter) (left, right string) {
 	case m.env.reader == nil, m.facts.Session == nil: // it is not known yet
 		access = "--"
 	case m.writeDisabled() != "":
-		access = p.Warn.Render("RO")
+		access = p.Warn.Render(strings.TrimSpace("RO " + m.standbyLag()))
 	}
 	return left, right + "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
+}
+
+// standbyLag is how far the standby that is shown is behind, if that is a second or more.
+func (m *Model) standbyLag() string {
+	if lag := m.facts.Session.StandbyLag; lag != nil && *lag >= time.Second {
+		return format.Ago(*lag) + " behind"
+	}
+	return ""
 }
 
 // reasonCells is the room on line 1 for why there are no live events.

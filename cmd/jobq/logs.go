@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -31,7 +32,7 @@ until the job has ended, also through further attempts.`,
 			if err != nil {
 				return err
 			}
-			f := &follower{client: client, id: id, out: cmd.OutOrStdout()}
+			f := &follower{client: client, id: id, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
 			return f.run(cmd.Context(), follow)
 		}),
 	}
@@ -44,9 +45,11 @@ type follower struct {
 	client *jobq.Client
 	id     int64
 	out    io.Writer
+	errOut io.Writer
 	last   monitor.OutputPiece // that was printed
 	done   int64               // runs with tokens up to this one are printed
 	begun  bool
+	told   bool // that there is no output of a running program here
 }
 
 // run prints what there is, and what comes until the job has ended, or until it
@@ -97,7 +100,10 @@ func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
 		}
 		f.last = monitor.OutputPiece{LeaseToken: f.done, BeginsAt: math.MaxInt64}
 	}
-	if err := f.printPieces(ctx); err != nil {
+	err = f.printPieces(ctx)
+	if errors.Is(err, monitor.ErrOutputOnPrimary) {
+		f.tell(job)
+	} else if err != nil {
 		return err
 	}
 	for _, run := range runs {
@@ -110,6 +116,14 @@ func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
 		}
 	}
 	return nil
+}
+
+// tell says once, of a running job on a standby, where its output is: what it has written is printed when it has ended.
+func (f *follower) tell(job *jobq.Job) {
+	if !f.told && job.State == jobq.StateRunning {
+		f.told = true
+		fmt.Fprintf(f.errOut, "note: job %d runs: %v\n", f.id, monitor.ErrOutputOnPrimary)
+	}
 }
 
 func (f *follower) printPieces(ctx context.Context) error {

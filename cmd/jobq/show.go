@@ -75,7 +75,10 @@ and so on. At most 1000 each way.`,
 			}
 			story := jobStory{Job: job, Runs: runs, Steps: steps}
 			if job.State == jobq.StateRunning {
-				if story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
+				story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1})
+				if errors.Is(err, monitor.ErrOutputOnPrimary) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "note:", err)
+				} else if err != nil {
 					return err
 				}
 			}

@@ -15,10 +15,11 @@ import (
 
 // overview is what `jobq stats` shows.
 type overview struct {
-	At     time.Time            `json:"at"`
-	SpanNs time.Duration        `json:"span_ns"`
-	Queues []monitor.Queue      `json:"queues"`
-	Ended  []monitor.QueueStats `json:"ended"`
+	At           time.Time            `json:"at"`
+	StandbyLagNs *time.Duration       `json:"standby_lag_ns,omitempty"` // on a hot standby
+	SpanNs       time.Duration        `json:"span_ns"`
+	Queues       []monitor.Queue      `json:"queues"`
+	Ended        []monitor.QueueStats `json:"ended"`
 }
 
 func newStatsCommand(a *app) *cobra.Command {
@@ -88,6 +89,10 @@ func watchOverview(cmd *cobra.Command, every time.Duration, write func() error) 
 }
 
 func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.Duration) error {
+	session, err := monitor.New(client).Session(cmd.Context())
+	if err != nil {
+		return err
+	}
 	queues, err := monitor.New(client).Queues(cmd.Context())
 	if err != nil {
 		return err
@@ -97,7 +102,10 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 		return err
 	}
 	if a.json {
-		return writeJSON(cmd.OutOrStdout(), overview{At: time.Now().UTC(), SpanNs: span, Queues: queues, Ended: ended})
+		return writeJSON(cmd.OutOrStdout(), overview{At: time.Now().UTC(), StandbyLagNs: session.StandbyLag, SpanNs: span, Queues: queues, Ended: ended})
+	}
+	if session.StandbyLag != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: this is a standby, %s behind its primary server\n", format.Ago(*session.StandbyLag))
 	}
 	byQueue := make(map[string]monitor.QueueStats, len(ended))
 	for _, stats := range ended {

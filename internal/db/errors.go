@@ -52,6 +52,9 @@ const (
 	codeUndefinedFunction = "42883"
 )
 
+// cachedPlanRoutine is PostgreSQL's function that refuses a plan whose table has changed, as after a migration.
+const cachedPlanRoutine = "RevalidateCachedQuery"
+
 // transientCodes end a statement for reasons that pass: another transaction,
 // the server's state, or its want of resources. A class stands for all its codes.
 var transientCodes = []string{
@@ -120,7 +123,7 @@ func IsTransient(err error) bool {
 		// A limit exceeded as others are, but one that passes: the queue of notifications is full. And what is not
 		// supported as other things are not, but is on a fresh connection: "cached plan must not change result type".
 		return pgErr.Code == codeLimitExceeded && pgErr.Routine == "PreCommit_Notify" ||
-			pgErr.Code == codeNotSupported && pgErr.Routine == "RevalidateCachedQuery"
+			pgErr.Code == codeNotSupported && pgErr.Routine == cachedPlanRoutine
 	}
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -241,6 +244,12 @@ func IsRunOver(err error) bool { return code(err) == codeRunOver }
 
 // IsReadOnly says that the session cannot write: a standby, or one that was told so.
 func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
+
+// IsOnPrimary says that a table which was asked for is not on a standby: an unlogged one.
+func IsOnPrimary(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == codeNotSupported && pgErr.Routine != cachedPlanRoutine
+}
 
 // IsContention says that another transaction has kept this one from its end.
 func IsContention(err error) bool {

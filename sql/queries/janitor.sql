@@ -124,8 +124,9 @@ select a.pid, coalesce(a.application_name, '')::text as application, a.xact_star
   order by a.xact_start, a.pid
   limit 1;
 
--- SessionFacts are what decides what an operator can see and do. A lease that is
--- lost expires no more.
+-- SessionFacts are what decides what an operator can see and do. A lease that is lost expires no more. A standby is as
+-- far behind as the last transaction that it has applied is old, if it has received more; -1 means that it is none, or
+-- does not know.
 -- name: SessionFacts :one
 select current_database()::text as database, current_user::text as role,
     (pg_is_in_recovery() or current_setting('transaction_read_only') = 'on')::boolean as read_only,
@@ -133,6 +134,10 @@ select current_database()::text as database, current_user::text as role,
       and has_table_privilege('jobq.run', 'delete')
       and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
     clock_timestamp()::timestamptz as at,
+    coalesce(case when pg_is_in_recovery() then
+        case when pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() then 0
+          else extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp()) * 1000 end
+      end, -1)::bigint as standby_lag_ms,
     coalesce((select extract(epoch from min(l.expires_at) - clock_timestamp()) * 1000 from jobq.lease l
         where l.lost_at is null and isfinite(l.expires_at)), 0)::bigint as next_expiry_ms,
     coalesce((select extract(epoch from least(greatest(p.run_at, '0001-01-01 00:00:00+00'), '9999-12-31 00:00:00+00')

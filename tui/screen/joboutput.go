@@ -50,6 +50,8 @@ func (s *JobPage) outputText() []string {
 	run := s.selectedRun()
 	content := s.live.text
 	switch {
+	case run == nil && s.story.running() == 1 && s.story.isOutputElsewhere:
+		content = monitor.ErrOutputOnPrimary.Error()
 	case run == nil && (s.story.running() == 0 || content == ""):
 		return nil
 	case run != nil:

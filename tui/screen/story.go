@@ -3,6 +3,7 @@ package screen
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type Story struct {
 	actions []monitor.JobAction
 	steps   []monitor.Step        // the last ones; only the page of one job has them
 	pieces  []monitor.OutputPiece // what its program has written since the last look
+	// isOutputElsewhere says that what its program writes cannot be read here, on a standby.
+	isOutputElsewhere bool
 	// decoded is the job with its args, checkpoint and result decoded, as far as that can be done.
 	// Only the page of one job has it, and nothing but these three may be read of it.
 	decoded *jobq.Job
@@ -69,6 +72,9 @@ func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.Outp
 	}
 	if err == nil && story.job.State == jobq.StateRunning {
 		story.pieces, err = r.Output(ctx, id, after)
+		if errors.Is(err, monitor.ErrOutputOnPrimary) {
+			story.isOutputElsewhere, err = true, nil
+		}
 	}
 	if err != nil {
 		return nil, err
