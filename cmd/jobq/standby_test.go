@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/metrics"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 	"github.com/jobq-dev/jobq/worker/programs"
 )
@@ -60,6 +64,13 @@ func TestCommandsOnAStandby(t *testing.T) {
 	require.Equal(t, exitNotEnded, code, "%s%s", out, errs)
 	out, errs, _ = at(standby, "doctor")
 	require.NotContains(t, out+errs, "ERROR")
+
+	reader, err := jobq.NewClient(pgtest.Connect(t, standby), nil)
+	require.NoError(t, err)
+	scraped := httptest.NewRecorder()
+	metrics.Handler(nil, metrics.NewDatabase(monitor.New(reader))).ServeHTTP(scraped, httptest.NewRequestWithContext(ctx, "GET", "/metrics", nil))
+	require.Equal(t, http.StatusOK, scraped.Code)
+	require.Contains(t, scraped.Body.String(), "\njobq_up 1\n")
 
 	before := query[string](t, pool, "select string_agg(j::text, '; ' order by j.id) from jobq.job j")
 	for _, command := range []string{

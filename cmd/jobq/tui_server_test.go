@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/tui/command"
 )
@@ -79,6 +81,13 @@ func TestTUIReplica(t *testing.T) {
 	term.await("requeue: the database is read-only: a standby, or told so")
 	makeFailed(t, primary.URL("postgres"), "email", 1)
 	term.await("of 2")
+	client, err := jobq.NewClient(pgtest.Connect(t, primary.URL("postgres")), nil)
+	require.NoError(t, err)
+	runProgram(t, client, filepath.Join(t.TempDir(), "end"))
+	term.await("of 3")
+	term.press(command.Top)
+	term.press(command.Open)
+	term.await("what running programs write can be read on the primary server only")
 }
 
 // Behind PgBouncer in transaction mode, where LISTEN is accepted and nothing is
