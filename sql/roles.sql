@@ -115,9 +115,10 @@ grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.rate_
     jobq.throttled_until, jobq.key_throttled_until to jobq_viewer, jobq_worker, jobq_admin;
 -- a CHECK of run calls them
 grant execute on function jobq.json_problem, jobq.json_problem_large, jobq.json_require to jobq_worker;
-grant execute on function jobq.notify, jobq.notifications_full, jobq.wake, jobq.worker_is_waiting to jobq_worker,
-    jobq_admin;
+grant execute on function jobq.notify, jobq.notify_is_off, jobq.notifications_full, jobq.wake,
+    jobq.worker_is_waiting to jobq_worker, jobq_admin;
 grant execute on function jobq.wait_announce, jobq.sleep_announce, jobq.line_changers to jobq_worker;
+grant execute on function jobq.lost_output to jobq_worker; -- a reap keeps it
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
 -- changes no settings and leaves no trace of people: neither audit nor pause.

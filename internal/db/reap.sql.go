@@ -257,9 +257,9 @@ with stale as materialized (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt
-      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
+      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output)
     select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost',
-        d.attempts, d.owner, d.error
+        d.attempts, d.owner, d.error, jobq.lost_output(d.id, d.lease_id)
       from done d
       where d.begun
 ), recorded as (

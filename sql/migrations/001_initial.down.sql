@@ -15,6 +15,7 @@ begin
   end loop;
 end $$;
 
+drop function jobq.lost_output(bigint,bigint);
 drop table jobq.output;
 drop function jobq.error_pattern(text);
 drop table jobq.event;
