@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,6 +79,12 @@ type Config struct {
 	NoJanitor bool
 	// Middleware wraps every run, the first one outermost. Default: none.
 	Middleware []Middleware
+	// OnFailure is told of each run of this worker that has failed or timed out, such as to send it to Sentry, when that is
+	// stored: whatever runs the job, a Go handler or a program. A run that was lost with its lease is none of these.
+	// It cannot change how the run has ended; a Middleware can. It is called from 8 goroutines beside the slots, which
+	// never wait for it. The context of a call ends after 5 seconds. If 1,000 failures wait for a call, the
+	// worker logs those that follow instead. Run waits 5 seconds for the last calls. A panic is logged. Default nil: nobody is told.
+	OnFailure func(ctx context.Context, failure Failure)
 	// Batch says when the worker ends by itself. Default: never.
 	Batch Batch
 	// Logger is where the worker writes. Default slog.Default().
