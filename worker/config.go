@@ -57,6 +57,9 @@ type Config struct {
 	// ends. After that their contexts are cancelled and their jobs released.
 	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
+	// Timeout ends runs that take longer, of jobs and kinds that have no timeout of their own: see
+	// HandleOptions.Timeout. It counts as a failed attempt. Default 0: none. Not negative.
+	Timeout time.Duration
 	// FailUnreadableAfter is how long a job waits that no worker can decode, and whose key no
 	// other worker has, before it fails for good. Meanwhile it uses no attempt. Default 24
 	// hours (DefaultFailUnreadableAfter); negative: it waits for ever.
@@ -122,6 +125,9 @@ func (c *Config) complete() error {
 	}
 	c.RestAfterFailures = cmp.Or(c.RestAfterFailures, DefaultRestAfterFailures)
 	c.FailUnreadableAfter = cmp.Or(c.FailUnreadableAfter, DefaultFailUnreadableAfter)
+	if c.Timeout < 0 {
+		return fmt.Errorf("timeout must not be negative: %s", c.Timeout)
+	}
 	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
 		return errors.New("batch: the time limit and the number of failures must not be negative")
 	}

@@ -20,7 +20,7 @@ var (
 	// ErrCancelled means that somebody cancelled the job.
 	ErrCancelled = leases.ErrCancelled
 	// ErrTimedOut means that the run has taken longer than the job's own timeout, or that of
-	// its kind (HandleOptions.Timeout).
+	// its kind (HandleOptions.Timeout) or of the worker (Config.Timeout).
 	ErrTimedOut = errors.New("job timed out")
 	// ErrDrained means that the worker is shutting down and has no more time to
 	// wait: the job goes back to the queue and loses no attempt.
