@@ -104,6 +104,9 @@ type EnqueueOptions struct {
 	// OnParentFailure says what becomes of the job when a parent fails, is cancelled,
 	// or is deleted before it is over. Default CancelOnParentFailure.
 	OnParentFailure ParentFailure
+	// NoKindDefaults gives options that are zero here the defaults above, and not those of the kind:
+	// see [EnqueueDefaults]. Default false.
+	NoKindDefaults bool
 }
 
 // ParentFailure is what becomes of a job when another one that it waits for has failed or
@@ -119,8 +122,11 @@ const (
 
 // EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
 // an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
-// well, the default of EnqueueOptions. So a caller cannot ask for, say, priority 0 or no
-// timeout if the kind has another default.
+// well, the default of EnqueueOptions. To set one of them back to zero, change what the
+// method returns:
+//
+//	options := args.EnqueueDefaults()
+//	options.Timeout, options.NoKindDefaults = 0, true // no timeout, and all else as the kind has it
 //
 // RunAt and Delay go together: if the caller gives one of them, both defaults of the kind
 // are ignored. After has no such default.
@@ -361,7 +367,7 @@ func setElement[T any](column *[]T, count, i int, value T, isSet bool) {
 // withDefaults is the job with the defaults of its kind.
 func withDefaults(job EnqueueParams) EnqueueParams {
 	args, ok := job.Args.(EnqueueDefaults)
-	if !ok || db.IsNil(args) {
+	if !ok || job.NoKindDefaults || db.IsNil(args) {
 		return job
 	}
 	defaults := args.EnqueueDefaults()
