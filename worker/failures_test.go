@@ -53,7 +53,7 @@ func TestOnFailure(t *testing.T) {
 	}{
 		{handler: func(context.Context) error { return nil }},
 		{handler: func(context.Context) error { return worker.Snooze(time.Hour) }},
-		{handler: func(context.Context) error { return worker.Cancel("not needed") }},
+		{handler: func(context.Context) error { return worker.Cancel(errors.New("not needed")) }},
 		{handler: func(context.Context) error {
 			if released {
 				return nil
