@@ -24,8 +24,8 @@ func (invoice) Kind() string { return "invoice" }
 func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{
 		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
-		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.SkipOnConflict, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
-		OnParentFailure: jobq.RunOnParentFailure,
+		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.ConflictSkip, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
+		OnParentFailure: jobq.ParentFailureRun,
 	}
 }
 

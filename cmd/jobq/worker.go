@@ -114,7 +114,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "how long a job waits that no worker can decrypt, before it fails for good")
 	flags.IntVar(&f.restAfterFailures, "rest-after-failures", worker.DefaultRestAfterFailures, "leave a kind to other workers for a while when so many of its runs in a row fail here, and theirs succeed; 0: never")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
-	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
+	flags.StringVar(&f.janitorMode, "janitor", string(janitor.ModeLeader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
 	f.janitor.add(flags)
 	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
