@@ -97,7 +97,7 @@ func TestEnqueueManyWithOptionsOfSome(t *testing.T) {
 		Timeout: time.Minute, BackoffBase: 2 * time.Second, BackoffMax: 3 * time.Second, Tags: []string{"t"}, Metadata: json.RawMessage(`{"m":1}`),
 	}
 	jobs := make([]jobq.EnqueueParams, 5)
-	for i, options := range []jobq.EnqueueOptions{{}, all, {}, {Delay: time.Hour}, {After: []int64{parent}, OnParentFailure: jobq.RunOnParentFailure}} {
+	for i, options := range []jobq.EnqueueOptions{{}, all, {}, {Delay: time.Hour}, {After: []int64{parent}, OnParentFailure: jobq.ParentFailureRun}} {
 		jobs[i] = jobq.EnqueueParams{Args: jobtest.Greeting{}, EnqueueOptions: options}
 	}
 	enqueued, err := client.EnqueueMany(ctx, jobs)

@@ -24,8 +24,8 @@ func (invoice) Kind() string { return "invoice" }
 func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{
 		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
-		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.SkipOnConflict, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
-		OnParentFailure: jobq.RunOnParentFailure,
+		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.ConflictSkip, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
+		OnParentFailure: jobq.ParentFailureRun,
 	}
 }
 
@@ -41,7 +41,7 @@ func TestEnqueueDefaults(t *testing.T) {
 	for i := range defaults.NumField() {
 		name := defaults.Type().Field(i).Name
 		// After has no default, and UniqueBy and UniqueWindow are in TestUniqueDefaults: they are for use in place of others.
-		require.Equal(t, name == "After" || name == "UniqueBy" || name == "UniqueWindow", defaults.Field(i).IsZero(), name)
+		require.Equal(t, name == "After" || name == "NoKindDefaults" || name == "UniqueBy" || name == "UniqueWindow", defaults.Field(i).IsZero(), name)
 	}
 	backoff := func(id int64) (base, longest time.Duration) {
 		require.NoError(t, client.Pool().QueryRow(ctx, "select backoff_base, backoff_max from jobq.pending where id = $1", id).Scan(&base, &longest))
@@ -114,4 +114,50 @@ func TestArgsAreEncodedOnce(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, [2]int{3, 3}, [2]int{*args.defaulted, *args.encoded}, name)
 	}
+}
+
+// A caller can set an option back to zero that the kind has a default for, in each way to enqueue, also where a
+// middleware sees the jobs first.
+func TestNoKindDefaults(t *testing.T) {
+	t.Parallel()
+	ctx, plain := context.Background(), jobtest.Client(t)
+	seen := 0
+	wrapped, err := jobq.NewClient(plain.Pool(), &jobq.Config{Middleware: []jobq.EnqueueMiddleware{
+		func(ctx context.Context, jobs []jobq.EnqueueParams, next func(context.Context) ([]jobq.Enqueued, error)) ([]jobq.Enqueued, error) {
+			for _, job := range jobs {
+				require.Zero(t, job.Priority)
+				require.Equal(t, "billing", job.Queue)
+				seen++
+			}
+			return next(ctx)
+		},
+	}})
+	require.NoError(t, err)
+	for name, client := range map[string]*jobq.Client{"plain": plain, "wrapped": wrapped} {
+		options := func(number string) *jobq.EnqueueOptions {
+			changed := invoice{Number: name + number}.EnqueueDefaults()
+			changed.Priority, changed.Timeout, changed.Delay, changed.Tags, changed.NoKindDefaults = 0, 0, 0, nil, true
+			return &changed
+		}
+		var ids []int64
+		one, err := client.Enqueue(ctx, invoice{Number: "1"}, options("1"))
+		require.NoError(t, err)
+		many, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: invoice{Number: "2"}, EnqueueOptions: *options("2")}})
+		require.NoError(t, err)
+		var graph jobq.Graph
+		graph.Add("one", invoice{Number: "3"}, options("3"))
+		all, err := client.EnqueueGraph(ctx, &graph)
+		require.NoError(t, err)
+		for _, enqueued := range all {
+			ids = append(ids, enqueued.ID)
+		}
+		require.Len(t, ids, 1)
+		for _, id := range append(ids, one.ID, many[0].ID) {
+			job, err := client.Get(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, []any{jobq.StateAvailable, int16(0), time.Duration(0), "billing", 7}, []any{job.State, job.Priority, job.Timeout, job.Queue, job.MaxAttempts}, name)
+			require.Empty(t, job.Tags)
+		}
+	}
+	require.Equal(t, 3, seen)
 }

@@ -85,7 +85,7 @@ type EnqueueOptions struct {
 	// from 2001-01-01 UTC on, which was a Monday. It is not for use with UniqueFor. Default 0: no windows.
 	UniqueWindow time.Duration
 	// OnConflict is what is done when another job holds the unique key. Default
-	// SkipOnConflict: nothing is added.
+	// ConflictSkip: nothing is added.
 	OnConflict Conflict
 	// PartitionKey is what the job belongs to, such as a customer: 1 to 255 characters.
 	// The keys of a queue take turns, and may have a limit each on how many of their
@@ -102,8 +102,11 @@ type EnqueueOptions struct {
 	// another. Default: none.
 	After []int64
 	// OnParentFailure says what becomes of the job when a parent fails, is cancelled,
-	// or is deleted before it is over. Default CancelOnParentFailure.
+	// or is deleted before it is over. Default ParentFailureCancel.
 	OnParentFailure ParentFailure
+	// NoKindDefaults gives options that are zero here the defaults above, and not those of the kind:
+	// see [EnqueueDefaults]. Default false.
+	NoKindDefaults bool
 }
 
 // ParentFailure is what becomes of a job when another one that it waits for has failed or
@@ -112,15 +115,18 @@ type ParentFailure string
 
 // What can become of it.
 const (
-	CancelOnParentFailure ParentFailure = "cancel" // it is cancelled; the default
-	RunOnParentFailure    ParentFailure = "run"    // it runs when all parents are over, however they have ended
-	WaitOnParentFailure   ParentFailure = "wait"   // it waits until the parent has been requeued and completes
+	ParentFailureCancel ParentFailure = "cancel" // it is cancelled; the default
+	ParentFailureRun    ParentFailure = "run"    // it runs when all parents are over, however they have ended
+	ParentFailureWait   ParentFailure = "wait"   // it waits until the parent has been requeued and completes
 )
 
 // EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
 // an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
-// well, the default of EnqueueOptions. So a caller cannot ask for, say, priority 0 or no
-// timeout if the kind has another default.
+// well, the default of EnqueueOptions. To set one of them back to zero, change what the
+// method returns:
+//
+//	options := args.EnqueueDefaults()
+//	options.Timeout, options.NoKindDefaults = 0, true // no timeout, and all else as the kind has it
 //
 // RunAt and Delay go together: if the caller gives one of them, both defaults of the kind
 // are ignored. After has no such default.
@@ -151,14 +157,14 @@ type Enqueued struct {
 	// there, and ID is its id.
 	Duplicate bool `json:"duplicate"`
 	// Replaced means that the job with the key has the new args, priority and start now:
-	// see ReplaceOnConflict. With that option, a Duplicate that is not Replaced had begun
+	// see ConflictReplace. With that option, a Duplicate that is not Replaced had begun
 	// already.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults. The error is
 // ErrInvalid for a value that was refused, and says which; ErrDuplicate with
-// FailOnConflict; and ErrNotFound when a job of After does not exist.
+// ConflictFail; and ErrNotFound when a job of After does not exist.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
 	if c.middleware != nil {
 		return c.oneWithin(ctx, args, options, c.enqueueOneNow)
@@ -361,7 +367,7 @@ func setElement[T any](column *[]T, count, i int, value T, isSet bool) {
 // withDefaults is the job with the defaults of its kind.
 func withDefaults(job EnqueueParams) EnqueueParams {
 	args, ok := job.Args.(EnqueueDefaults)
-	if !ok || db.IsNil(args) {
+	if !ok || job.NoKindDefaults || db.IsNil(args) {
 		return job
 	}
 	defaults := args.EnqueueDefaults()

@@ -12,7 +12,7 @@ var (
 	// call, such as a requeue of a running job.
 	ErrConflict = dberror.ErrConflict
 	// ErrDuplicate is returned by a requeue when another job of the same kind holds the
-	// unique key, and by an enqueue with FailOnConflict. Other enqueues return that job's id
+	// unique key, and by an enqueue with ConflictFail. Other enqueues return that job's id
 	// instead.
 	ErrDuplicate = dberror.ErrDuplicate
 	// ErrInvalid is returned when a value is refused, by the database or before.

@@ -188,7 +188,7 @@ func ExampleClient_EnqueueGraph() {
 	var graph jobq.Graph
 	graph.Add("small", Resize{"cat.jpg", 64}, nil)
 	graph.Add("large", Resize{"cat.jpg", 640}, nil)
-	graph.Add("told", jobq.RawArgs{Name: "tell"}, &jobq.EnqueueOptions{OnParentFailure: jobq.RunOnParentFailure}, "small", "large")
+	graph.Add("told", jobq.RawArgs{Name: "tell"}, &jobq.EnqueueOptions{OnParentFailure: jobq.ParentFailureRun}, "small", "large")
 	jobs, err := client.EnqueueGraph(ctx, &graph)
 	if err != nil {
 		fmt.Println(err)

@@ -26,7 +26,7 @@ type Filter struct {
 	Queue  string
 	Kind   string
 	Tag    string
-	// Sort is the order. Default NewestFirst.
+	// Sort is the order. Default SortNewest.
 	Sort Sort
 	// Reverse turns the order around.
 	Reverse bool
@@ -48,10 +48,10 @@ type Sort string
 
 // The orders.
 const (
-	NewestFirst   Sort = "id"       // by id, which is about the order of creation
-	FinishedFirst Sort = "finished" // last ended first; failed and cancelled jobs only
-	DueFirst      Sort = "due"      // next due first; scheduled jobs only
-	StartedFirst  Sort = "started"  // first started first, what has not begun last; running jobs only
+	SortNewest   Sort = "id"       // by id, which is about the order of creation
+	SortFinished Sort = "finished" // last ended first; failed and cancelled jobs only
+	SortDue      Sort = "due"      // next due first; scheduled jobs only
+	SortStarted  Sort = "started"  // first started first, what has not begun last; running jobs only
 )
 
 // Page is a part of a list. Jobs come without args, checkpoint and result, which can
@@ -145,18 +145,18 @@ func (f Filter) page() (db.JobPage, error) {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
 	}
 	switch f.Sort {
-	case "", NewestFirst:
+	case "", SortNewest:
 		page.Sort = db.SortID
-	case FinishedFirst:
+	case SortFinished:
 		if !among(StateFailed, StateCancelled) {
 			return page, fmt.Errorf("%w: sort by finished: only failed and cancelled jobs have that order", ErrInvalid)
 		}
-	case DueFirst:
+	case SortDue:
 		if !among(StateScheduled) {
 			return page, fmt.Errorf("%w: sort by due: only scheduled jobs have that order", ErrInvalid)
 		}
 		page.Ascending = !f.Reverse
-	case StartedFirst:
+	case SortStarted:
 		if !among(StateRunning) {
 			return page, fmt.Errorf("%w: sort by started: only running jobs have that order", ErrInvalid)
 		}
@@ -220,7 +220,7 @@ const CountMax = 10_000
 // Count counts the jobs that the filter matches, up to limit: a count that
 // has reached it means "at least as many".
 func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, error) {
-	filter.Sort, filter.After, filter.Before, filter.Values = NewestFirst, "", 0, false
+	filter.Sort, filter.After, filter.Before, filter.Values = SortNewest, "", 0, false
 	page, err := filter.page()
 	if err != nil {
 		return 0, fmt.Errorf("count jobs: %w", err)
@@ -237,7 +237,7 @@ func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, er
 // statistics of the server, which its autovacuum keeps. It is 0 where it is not known: for filters of other terms than
 // states, queues and kinds, and in a database that was never analyzed.
 func (c *Client) Estimate(ctx context.Context, filter Filter) (int64, error) {
-	filter.Sort, filter.After, filter.Before = NewestFirst, "", 0
+	filter.Sort, filter.After, filter.Before = SortNewest, "", 0
 	query, err := filter.query()
 	if err != nil {
 		return 0, fmt.Errorf("estimate jobs: %w", err)

@@ -171,11 +171,11 @@ func TestListSorted(t *testing.T) {
 		filter jobq.Filter
 		sql    string
 	}{
-		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.FinishedFirst}, "select array_agg(id order by finished_at desc, id desc) from jobq.job where finished_at is not null"},
-		{jobq.Filter{Match: "state:failed", Sort: jobq.FinishedFirst, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.job where state = 'failed'"},
-		{jobq.Filter{Match: "state:scheduled", Sort: jobq.DueFirst}, "select array_agg(id order by run_at, id) from jobq.pending"},
-		{jobq.Filter{Match: "state:running", Sort: jobq.StartedFirst}, "select array_agg(id order by started_at, id) from jobq.job where state = 'running'"},
-		{jobq.Filter{Match: "state:running", Sort: jobq.StartedFirst, Reverse: true}, "select array_agg(id order by started_at desc, id desc) from jobq.job where state = 'running'"},
+		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.SortFinished}, "select array_agg(id order by finished_at desc, id desc) from jobq.job where finished_at is not null"},
+		{jobq.Filter{Match: "state:failed", Sort: jobq.SortFinished, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.job where state = 'failed'"},
+		{jobq.Filter{Match: "state:scheduled", Sort: jobq.SortDue}, "select array_agg(id order by run_at, id) from jobq.pending"},
+		{jobq.Filter{Match: "state:running", Sort: jobq.SortStarted}, "select array_agg(id order by started_at, id) from jobq.job where state = 'running'"},
+		{jobq.Filter{Match: "state:running", Sort: jobq.SortStarted, Reverse: true}, "select array_agg(id order by started_at desc, id desc) from jobq.job where state = 'running'"},
 		{jobq.Filter{Reverse: true}, "select array_agg(id order by id) from jobq.job"},
 	} {
 		var want, got []int64
@@ -197,13 +197,13 @@ func TestListSorted(t *testing.T) {
 		require.Equal(t, want, got, test.sql)
 	}
 	for _, wrong := range []jobq.Filter{
-		{Sort: jobq.FinishedFirst},
-		{Sort: jobq.DueFirst, Match: "state:failed"},
-		{Sort: jobq.StartedFirst, Match: "state:available"},
+		{Sort: jobq.SortFinished},
+		{Sort: jobq.SortDue, Match: "state:failed"},
+		{Sort: jobq.SortStarted, Match: "state:available"},
 		{Sort: "kind"},
 		{After: "x"},
 		{After: "1.2"},
-		{Sort: jobq.DueFirst, Match: "state:scheduled", After: "7"},
+		{Sort: jobq.SortDue, Match: "state:scheduled", After: "7"},
 		{Match: "foo:bar"},
 		{States: []jobq.State{"gone"}},
 	} {

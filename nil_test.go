@@ -2,6 +2,7 @@ package jobq_test
 
 import (
 	"context"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +11,11 @@ import (
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/keyring"
+	"github.com/jobq-dev/jobq/migrate"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // withKindDefaults are args whose methods panic for a nil pointer.
@@ -83,4 +88,45 @@ func TestNilParts(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[*withKindDefaults]) error { return nil }, nil))
+}
+
+// What is made of a nil client or worker returns errors, and does not panic. Method: call each method of it, with zero
+// values: they are refused, or the client is. A method without arguments must name what is nil.
+func TestMethodsOfNilParts(t *testing.T) {
+	t.Parallel()
+	for name, part := range map[string]any{
+		"monitor": monitor.New(nil), "operator": operator.New(nil, ""), "programs": programs.New(nil),
+	} {
+		methods := reflect.TypeOf(part)
+		require.NotZero(t, methods.NumMethod())
+		for i := range methods.NumMethod() {
+			method := methods.Method(i)
+			if method.Name == "DeclareQueues" { // it is called with no queues, for which it asks nothing
+				continue
+			}
+			arguments := []reflect.Value{reflect.ValueOf(part)}
+			for j := 1; j < method.Type.NumIn() && !(method.Type.IsVariadic() && j == method.Type.NumIn()-1); j++ {
+				argument := reflect.Zero(method.Type.In(j))
+				if method.Type.In(j) == reflect.TypeFor[context.Context]() {
+					argument = reflect.ValueOf(context.Background())
+				}
+				arguments = append(arguments, argument)
+			}
+			var returned []reflect.Value
+			require.NotPanics(t, func() { returned = method.Func.Call(arguments) }, "%s.%s", name, method.Name)
+			require.NotEmpty(t, returned, "%s.%s", name, method.Name)
+			err, _ := returned[len(returned)-1].Interface().(error)
+			require.Error(t, err, "%s.%s", name, method.Name)
+			if len(arguments) == 2 && name != "programs" {
+				require.ErrorIs(t, err, jobq.ErrInvalid, "%s.%s", name, method.Name)
+			}
+		}
+	}
+	for call, err := range map[string]error{
+		"migrate.Up":        jobtest.ErrorOf(migrate.Up(context.Background(), nil, nil)),
+		"migrate.Down":      jobtest.ErrorOf(migrate.Down(context.Background(), nil, nil)),
+		"migrate.GetStatus": jobtest.ErrorOf(migrate.GetStatus(context.Background(), nil, nil)),
+	} {
+		require.ErrorContains(t, err, "the pool is nil", call)
+	}
 }

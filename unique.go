@@ -18,15 +18,15 @@ type Conflict string
 
 // What it can do.
 const (
-	// SkipOnConflict adds nothing, and answers with the job that holds the key. It is the default.
-	SkipOnConflict Conflict = "skip"
-	// ReplaceOnConflict gives the job that holds the key the new args, priority and start, and
+	// ConflictSkip adds nothing, and answers with the job that holds the key. It is the default.
+	ConflictSkip Conflict = "skip"
+	// ConflictReplace gives the job that holds the key the new args, priority and start, and
 	// answers with it as Replaced. All else, such as its queue and its attempts, stays as it
 	// was. A job that has begun is not changed: one that runs, one that has stored a step or a
 	// checkpoint and will go on from there, or one that has ended and still holds its key.
-	ReplaceOnConflict Conflict = "replace"
-	// FailOnConflict refuses the enqueue with ErrDuplicate, and all jobs of the same call.
-	FailOnConflict Conflict = "fail"
+	ConflictReplace Conflict = "replace"
+	// ConflictFail refuses the enqueue with ErrDuplicate, and all jobs of the same call.
+	ConflictFail Conflict = "fail"
 )
 
 // uniqueness is what the database is told of a unique key beside the key: the function

@@ -20,11 +20,11 @@ import (
 func TestUniqueConflictRace(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]jobq.EnqueueOptions{
-		"skip":    {UniqueKey: "one", OnConflict: jobq.SkipOnConflict},
-		"replace": {UniqueKey: "one", OnConflict: jobq.ReplaceOnConflict},
-		"fail":    {UniqueKey: "one", OnConflict: jobq.FailOnConflict},
+		"skip":    {UniqueKey: "one", OnConflict: jobq.ConflictSkip},
+		"replace": {UniqueKey: "one", OnConflict: jobq.ConflictReplace},
+		"fail":    {UniqueKey: "one", OnConflict: jobq.ConflictFail},
 		"for":     {UniqueKey: "one", UniqueFor: time.Hour},
-		"by":      {UniqueBy: []string{"tenant"}, OnConflict: jobq.ReplaceOnConflict},
+		"by":      {UniqueBy: []string{"tenant"}, OnConflict: jobq.ConflictReplace},
 		"window":  {UniqueBy: []string{"tenant"}, UniqueWindow: 24 * 365 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,12 +51,12 @@ func TestUniqueConflictRace(t *testing.T) {
 				case failures[i] != nil:
 					require.ErrorIs(t, failures[i], jobq.ErrDuplicate)
 					require.ErrorContains(t, failures[i], fmt.Sprintf("is held by unfinished job %d", id))
-					require.Equal(t, jobq.FailOnConflict, options.OnConflict)
+					require.Equal(t, jobq.ConflictFail, options.OnConflict)
 				case result == jobq.Enqueued{ID: id}:
 					added++
 				default:
-					require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true, Replaced: options.OnConflict == jobq.ReplaceOnConflict}, result)
-					require.NotEqual(t, jobq.FailOnConflict, options.OnConflict)
+					require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true, Replaced: options.OnConflict == jobq.ConflictReplace}, result)
+					require.NotEqual(t, jobq.ConflictFail, options.OnConflict)
 				}
 			}
 			require.Equal(t, 1, added)
@@ -83,7 +83,7 @@ func TestReplaceOnConflict(t *testing.T) {
 		}
 		for i, text := range []string{"small", jobtest.LongText(2000), jobtest.LongText(3000), "small again"} {
 			got, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: text},
-				&jobq.EnqueueOptions{UniqueKey: name, Priority: int16(i), RunAt: later, Tags: []string{"new"}, OnConflict: jobq.ReplaceOnConflict})
+				&jobq.EnqueueOptions{UniqueKey: name, Priority: int16(i), RunAt: later, Tags: []string{"new"}, OnConflict: jobq.ConflictReplace})
 			require.NoError(t, err, name)
 			require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true, Replaced: true}, got, name)
 			job, err := w.Client.Get(ctx, id)
@@ -93,7 +93,7 @@ func TestReplaceOnConflict(t *testing.T) {
 			require.Equal(t, name == "waiting", job.State == jobq.StateWaiting)
 		}
 		// What the enqueue leaves out is the default, as it would be for a new job: it is due.
-		_, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: "last"}, &jobq.EnqueueOptions{UniqueKey: name, OnConflict: jobq.ReplaceOnConflict})
+		_, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: "last"}, &jobq.EnqueueOptions{UniqueKey: name, OnConflict: jobq.ConflictReplace})
 		require.NoError(t, err)
 		if name == "waiting" {
 			require.Equal(t, jobq.StateWaiting, jobtest.State(t, w.Client, id))
@@ -132,7 +132,7 @@ func TestReplaceLeavesWhatHasBegun(t *testing.T) {
 		},
 		"over": func(int64) { w.Complete(w.Claim("over", 1)[0]) },
 	} {
-		options := &jobq.EnqueueOptions{UniqueKey: name, Queue: name, UniqueFor: time.Hour, OnConflict: jobq.ReplaceOnConflict}
+		options := &jobq.EnqueueOptions{UniqueKey: name, Queue: name, UniqueFor: time.Hour, OnConflict: jobq.ConflictReplace}
 		added, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: "old"}, options)
 		require.NoError(t, err)
 		begin(added.ID)
@@ -156,10 +156,10 @@ func TestConflictsWithinACall(t *testing.T) {
 		}
 		return append(jobs, jobtest.Raw("k", "0", nil))
 	}
-	_, err := client.EnqueueMany(ctx, jobs(jobq.FailOnConflict))
+	_, err := client.EnqueueMany(ctx, jobs(jobq.ConflictFail))
 	require.EqualError(t, err, "enqueue: unique key is held by another job: jobs[1]: unique_key 'fail' of kind 'k' is that of jobs[0]")
 	jobtest.RequireNothingStored(t, client)
-	got, err := client.EnqueueMany(ctx, jobs(jobq.ReplaceOnConflict))
+	got, err := client.EnqueueMany(ctx, jobs(jobq.ConflictReplace))
 	require.NoError(t, err)
 	id := got[0].ID
 	replaced := jobq.Enqueued{ID: id, Duplicate: true, Replaced: true}
@@ -175,7 +175,7 @@ func TestReplaceMeetsClaim(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w := jobtest.NewWorker(t)
-	options := &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ReplaceOnConflict}
+	options := &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ConflictReplace}
 	enqueue := func(name string) (jobq.Enqueued, error) {
 		return w.Client.Enqueue(ctx, jobtest.Greeting{Name: name}, options)
 	}
@@ -234,7 +234,7 @@ func TestReplaceIsNeverLost(t *testing.T) {
 		defer close(producing)
 		for i := range count {
 			name := fmt.Sprint(i)
-			got, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: name}, &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ReplaceOnConflict})
+			got, err := w.Client.Enqueue(ctx, jobtest.Greeting{Name: name}, &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ConflictReplace})
 			if err != nil {
 				return err
 			}

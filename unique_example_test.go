@@ -25,7 +25,7 @@ func ExampleClient_Enqueue_unique() {
 	defer done()
 	for _, args := range []Sync{{7, "ann"}, {8, "ann"}, {7, "bob"}} {
 		enqueued, err := client.Enqueue(ctx, args, &jobq.EnqueueOptions{
-			UniqueBy: []string{"id"}, UniqueWindow: 365 * 24 * time.Hour, OnConflict: jobq.ReplaceOnConflict, Delay: time.Minute,
+			UniqueBy: []string{"id"}, UniqueWindow: 365 * 24 * time.Hour, OnConflict: jobq.ConflictReplace, Delay: time.Minute,
 		})
 		if err != nil {
 			fmt.Println(err)

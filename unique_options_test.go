@@ -80,7 +80,7 @@ func TestUniqueForOutlivesItsJob(t *testing.T) {
 	got, err := w.Client.Enqueue(ctx, jobtest.Greeting{}, options)
 	require.NoError(t, err)
 	require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true}, got)
-	_, err = w.Client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.FailOnConflict})
+	_, err = w.Client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ConflictFail})
 	require.ErrorContains(t, err, fmt.Sprintf("is held by job %d, which is over, until ", id))
 
 	_, err = w.Client.Pool().Exec(ctx, `select jobq.enqueue_many('[{"kind": "greeting", "name": "a", "unique_key": "u"}, {"kind": "greeting", "after": ["a"]}]')`)
@@ -242,7 +242,7 @@ func TestUniquenessIsChecked(t *testing.T) {
 		"unique_by must be valid UTF-8":   {UniqueBy: []string{"\xff"}},
 		"on_conflict must be valid UTF-8": {UniqueKey: "x", OnConflict: "\x00"},
 		"for must be an interval":         {UniqueKey: "x", UniqueFor: -time.Second},
-		"needs unique_key, or by":         {OnConflict: jobq.FailOnConflict},
+		"needs unique_key, or by":         {OnConflict: jobq.ConflictFail},
 		"window must be at least":         {UniqueKey: "x", UniqueWindow: time.Millisecond},
 	} {
 		_, err := client.Enqueue(ctx, jobtest.Greeting{}, &options)
@@ -275,7 +275,7 @@ func TestUniqueByWithCodec(t *testing.T) {
 	jobtest.RequireNothingStored(t, client)
 
 	// With a key that is given, what replaces is encrypted as what is replaced.
-	given := &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ReplaceOnConflict}
+	given := &jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ConflictReplace}
 	id := jobtest.Enqueue(t, client, given)
 	got, err := client.Enqueue(ctx, jobtest.Greeting{Name: "new"}, given)
 	require.NoError(t, err)
@@ -293,7 +293,7 @@ type syncArgs struct {
 func (syncArgs) Kind() string { return "sync" }
 
 func (syncArgs) EnqueueDefaults() jobq.EnqueueOptions {
-	return jobq.EnqueueOptions{UniqueBy: []string{"id"}, UniqueWindow: 365 * 24 * time.Hour, OnConflict: jobq.FailOnConflict}
+	return jobq.EnqueueOptions{UniqueBy: []string{"id"}, UniqueWindow: 365 * 24 * time.Hour, OnConflict: jobq.ConflictFail}
 }
 
 // A kind may say how its jobs are unique, and a caller may say otherwise: a key in place of the fields, and a
@@ -306,7 +306,7 @@ func TestUniqueDefaults(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Enqueue(ctx, syncArgs{7}, nil)
 	require.ErrorIs(t, err, jobq.ErrDuplicate)
-	other, err := client.Enqueue(ctx, syncArgs{7}, &jobq.EnqueueOptions{UniqueKey: "own", UniqueFor: time.Hour, OnConflict: jobq.SkipOnConflict})
+	other, err := client.Enqueue(ctx, syncArgs{7}, &jobq.EnqueueOptions{UniqueKey: "own", UniqueFor: time.Hour, OnConflict: jobq.ConflictSkip})
 	require.NoError(t, err)
 	require.False(t, other.Duplicate)
 	for id, want := range map[int64]string{first.ID: `{"id": 7} `, other.ID: "own"} {

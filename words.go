@@ -39,10 +39,10 @@ type Redelivery string
 
 // The redeliveries.
 const (
-	// RedeliverTail: behind all that waits, the default.
-	RedeliverTail Redelivery = "tail"
-	// RedeliverHead: back to the place that it had.
-	RedeliverHead Redelivery = "head"
+	// RedeliveryTail: behind all that waits, the default.
+	RedeliveryTail Redelivery = "tail"
+	// RedeliveryHead: back to the place that it had.
+	RedeliveryHead Redelivery = "head"
 )
 
 // KeyOrder says whether the jobs of each partition key of a queue run in order, and what a job

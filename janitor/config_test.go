@@ -42,7 +42,7 @@ func TestRefusedConfigs(t *testing.T) {
 // do the other tasks, until a janitor that reaps comes.
 func TestNoReap(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+	for _, mode := range []janitor.Mode{janitor.ModeLeader, janitor.ModeAny} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)

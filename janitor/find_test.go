@@ -42,7 +42,7 @@ func TestChoresShareAQuestion(t *testing.T) {
 	later := &chore{name: "later", every: time.Minute, often: true, done: ago(50 * time.Second)}
 	resting := &chore{name: "resting", every: time.Minute, often: true, done: ago(time.Hour), again: now.Add(time.Second)}
 	rare := &chore{name: "rare", every: time.Minute, done: ago(time.Hour)}
-	h := &housekeeper{janitor: &Janitor{config: Config{Mode: Any}}, chores: []*chore{rare, resting, later, soon, often}}
+	h := &housekeeper{janitor: &Janitor{config: Config{Mode: ModeAny}}, chores: []*chore{rare, resting, later, soon, often}}
 	require.Equal(t, []*chore{soon, often}, h.askedAfter(now))
 	often.done = ago(29 * time.Second)
 	require.Empty(t, h.askedAfter(now), "none is due")
@@ -231,7 +231,7 @@ func TestLeaderRenewsBesideNotifications(t *testing.T) {
 // periods, since jobs may wait for what they do.
 func TestChoresRestWhileNothingHappens(t *testing.T) {
 	t.Parallel()
-	j := &Janitor{config: Config{Mode: Any}, choreTimes: defaultChoreTimes}
+	j := &Janitor{config: Config{Mode: ModeAny}, choreTimes: defaultChoreTimes}
 	h, now := newHousekeeper(j), time.Now()
 	for _, c := range h.chores {
 		c.done = now
@@ -336,7 +336,7 @@ func TestChoresRestWhileTheHistoryIsCounted(t *testing.T) {
 	pool := pgtest.Pool(t)
 	client, err := jobq.NewClient(pool, nil)
 	require.NoError(t, err)
-	j, err := New(client, &Config{Mode: Any})
+	j, err := New(client, &Config{Mode: ModeAny})
 	require.NoError(t, err)
 	h := newHousekeeper(j)
 	h.skipIdle(ctx)

@@ -36,14 +36,14 @@ import (
 type Mode string
 
 const (
-	// Leader elects one of all janitors by a session lock, held on the connection
+	// ModeLeader elects one of all janitors by a session lock, held on the connection
 	// that does the work. The janitor notices a pooler that shares sessions. Then that
-	// connection is made by jobq.Config.Listen; without it, the mode is Any.
-	Leader Mode = "leader"
-	// Any elects no leader: each step is done by the janitor that gets the lock for it
+	// connection is made by jobq.Config.Listen; without it, the mode is ModeAny.
+	ModeLeader Mode = "leader"
+	// ModeAny elects no leader: each step is done by the janitor that gets the lock for it
 	// first, and the lock ends with the step's transaction. It works through PgBouncer.
 	// Scheduled jobs may start late by up to ScanInterval.
-	Any Mode = "any"
+	ModeAny Mode = "any"
 )
 
 // Defaults of Config.
@@ -77,7 +77,7 @@ var stepLimits = limits{statement: taskTimeout - 5*time.Second, lock: 2 * time.S
 
 // Config changes how a janitor works. The zero value is ready to use.
 type Config struct {
-	// Mode is Leader or Any. Default Leader.
+	// Mode is ModeLeader or ModeAny. Default ModeLeader.
 	Mode Mode
 	// ScanInterval is the longest time between two looks for expired leases, or
 	// twenty times what a look takes when that is more, but no longer than the
@@ -92,7 +92,7 @@ type Config struct {
 	// it goes on. Default 100.
 	ReapBatch int
 	// LeaderTTL is how long a leader may send nothing before the server ends its
-	// session, and so its leadership. In mode Any, it is how long the transaction of a
+	// session, and so its leadership. In ModeAny, it is how long the transaction of a
 	// step may be idle. Default 30 seconds.
 	LeaderTTL time.Duration
 	// LeaderRenew is the longest time for which a leader sends nothing, at most half of
@@ -118,20 +118,20 @@ var errNoDirect = errors.New("there is no direct connection")
 
 const (
 	// directTimeout is how long a janitor tries to make the direct connection, and directRetry how
-	// long it works in mode Any before it tries again.
+	// long it works in ModeAny before it tries again.
 	directTimeout = 5 * time.Second
 	directRetry   = time.Minute
 )
 
 // complete fills in defaults and refuses what cannot work.
 func (c *Config) complete() error {
-	c.Mode = cmp.Or(c.Mode, Leader)
+	c.Mode = cmp.Or(c.Mode, ModeLeader)
 	c.ScanInterval, c.ReapBatch = cmp.Or(c.ScanInterval, DefaultScanInterval), cmp.Or(c.ReapBatch, DefaultReapBatch)
 	c.LeaderTTL, c.LeaderRenew = cmp.Or(c.LeaderTTL, DefaultLeaderTTL), cmp.Or(c.LeaderRenew, DefaultLeaderRenew)
 	c.LeaderRetry, c.Logger = cmp.Or(c.LeaderRetry, DefaultLeaderRetry), cmp.Or(c.Logger, slog.Default())
 	switch {
-	case c.Mode != Leader && c.Mode != Any:
-		return fmt.Errorf("mode %q: must be %q or %q", c.Mode, Leader, Any)
+	case c.Mode != ModeLeader && c.Mode != ModeAny:
+		return fmt.Errorf("mode %q: must be %q or %q", c.Mode, ModeLeader, ModeAny)
 	case c.ScanInterval < time.Millisecond:
 		return fmt.Errorf("scan interval must be at least 1ms, not %s", c.ScanInterval)
 	case c.ReapBatch < 1 || c.ReapBatch > 10_000:
@@ -228,7 +228,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		running.Go(func() { j.ticker.run(besides) })
 		running.Go(func() { j.beat(besides) })
 		running.Go(func() { j.watchTables(besides, cancel) })
-		if j.config.Mode == Leader {
+		if j.config.Mode == ModeLeader {
 			running.Go(func() { j.watch(besides) })
 		}
 	})
@@ -277,10 +277,10 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 		j.known = true
 		j.pool().Reset() // what is opened from now on is as the sessions need it: see Schema.Protect and Schema.Pin
 	}
-	if j.config.Mode == Leader && j.leadsDirectly() {
+	if j.config.Mode == ModeLeader && j.leadsDirectly() {
 		return j.leadDirectly(ctx, started, healthy)
 	}
-	if sessions == db.SessionsShared && !j.pooled.Swap(true) && j.config.Mode == Leader {
+	if sessions == db.SessionsShared && !j.pooled.Swap(true) && j.config.Mode == ModeLeader {
 		j.log.Warn("sessions are shared by a pooler, or may be: the janitor works in mode any, without a leader", "doubt", err)
 	}
 	if sessions == db.SessionsOwn {
@@ -298,7 +298,7 @@ func (j *Janitor) leadsDirectly() bool {
 }
 
 // leadDirectly is lead on a direct connection. While that cannot be made, the janitor works in
-// mode Any, as without a direct connection, and tries again every directRetry.
+// ModeAny, as without a direct connection, and tries again every directRetry.
 func (j *Janitor) leadDirectly(ctx context.Context, started, healthy func()) error {
 	j.pooled.Store(false)
 	err := j.lead(ctx, started, healthy)
@@ -350,7 +350,7 @@ func (j *Janitor) pool() *pgxpool.Pool {
 }
 
 // elects says whether janitors elect a leader here.
-func (j *Janitor) elects() bool { return j.config.Mode == Leader && !j.pooled.Load() }
+func (j *Janitor) elects() bool { return j.config.Mode == ModeLeader && !j.pooled.Load() }
 
 func (j *Janitor) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)

@@ -294,7 +294,7 @@ func TestPromote(t *testing.T) {
 	f.exec("select jobq.requeue(id) from jobq.job where kind = 'later'")
 	f.scheduled(1, "0 s")
 	require.Equal(t, 1, f.number("select count(*) from jobq.job where state = 'scheduled' and kind = 'due'"))
-	f.start(janitor.Config{Mode: janitor.Any, ScanInterval: 20 * time.Millisecond})
+	f.start(janitor.Config{Mode: janitor.ModeAny, ScanInterval: 20 * time.Millisecond})
 	f.eventually("select count(*) from jobq.job where state = 'available' and kind = 'due'", 1)
 }
 

@@ -27,12 +27,12 @@ func TestLateJobsWaitForNoScan(t *testing.T) {
 			f.scheduled(1, "0 s")
 			j, _ := f.start(janitor.Config{Mode: mode, ScanInterval: time.Hour, NoReap: true})
 			f.eventually("select count(*) from jobq.pending where position is null", 0)
-			if mode == janitor.Leader {
+			if mode == janitor.ModeLeader {
 				require.True(t, j.Leading())
 				f.exec("select jobq.enqueue('soon', run_at => clock_timestamp() + interval '50 ms')")
 				f.eventually("select count(*) from jobq.pending where position is null", 0)
 			}
-			for _, late := range map[janitor.Mode][]string{janitor.Leader: {"5 s", "1 hour"}, janitor.Any: {"5 s"}}[mode] {
+			for _, late := range map[janitor.Mode][]string{janitor.ModeLeader: {"5 s", "1 hour"}, janitor.ModeAny: {"5 s"}}[mode] {
 				f.exec("insert into jobq.pending (kind, run_at) values ('late', now() + interval '2 hours')")
 				f.exec(`with late as (update jobq.pending set run_at = now() - $1::interval where position is null returning run_at)
 					select pg_notify(jobq.channel('due'), extract(epoch from run_at)::text) from late`, late)

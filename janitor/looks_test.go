@@ -19,7 +19,7 @@ import (
 // apart here.
 func TestFreesWhatWaits(t *testing.T) {
 	t.Parallel()
-	for mode, scan := range map[janitor.Mode]time.Duration{janitor.Leader: time.Hour, janitor.Any: 20 * time.Millisecond} {
+	for mode, scan := range map[janitor.Mode]time.Duration{janitor.ModeLeader: time.Hour, janitor.ModeAny: 20 * time.Millisecond} {
 		for _, isolation := range []string{"read committed", "repeatable read"} {
 			t.Run(string(mode)+", "+isolation, func(t *testing.T) {
 				t.Parallel()
@@ -39,9 +39,9 @@ func (f *fixture) freesWhatWaits() {
 	for range 3 { // each is told anew
 		var graph jobq.Graph
 		graph.Add("first", jobq.RawArgs{Name: "k"}, nil)
-		graph.Add("always", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{OnParentFailure: jobq.RunOnParentFailure}, "first")
+		graph.Add("always", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{OnParentFailure: jobq.ParentFailureRun}, "first")
 		graph.Add("never", jobq.RawArgs{Name: "k"}, nil, "first")
-		graph.Add("later", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{OnParentFailure: jobq.RunOnParentFailure, Delay: time.Hour}, "never")
+		graph.Add("later", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{OnParentFailure: jobq.ParentFailureRun, Delay: time.Hour}, "never")
 		jobs, err := f.client.EnqueueGraph(ctx, &graph)
 		require.NoError(f, err)
 		_, err = f.client.Cancel(ctx, jobs["first"].ID)

@@ -123,7 +123,7 @@ func TestEveryTickOnce(t *testing.T) {
 	begin := func(i int) {
 		timings := janitor.Config{LeaderTTL: 400 * time.Millisecond, LeaderRenew: 100 * time.Millisecond, LeaderRetry: 20 * time.Millisecond, ScanInterval: 20 * time.Millisecond}
 		if i%2 == 1 {
-			timings.Mode = janitor.Any
+			timings.Mode = janitor.ModeAny
 		}
 		_, stops[i] = victims.start(timings)
 	}
@@ -180,7 +180,7 @@ func TestTicksHoldUpNoRecovery(t *testing.T) {
 // keeps no lease from being reaped, and no job from being promoted.
 func TestLockOnSchedulesHoldsUpNoRecovery(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+	for _, mode := range []janitor.Mode{janitor.ModeLeader, janitor.ModeAny} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
@@ -392,7 +392,7 @@ func TestTickBeforeRewind(t *testing.T) {
 	f.start(janitor.Config{})
 	f.eventuallyJobs("k", 1)
 	f.exec("update jobq.schedule set cursor_at = now() + interval '2 hours', due_at = now() + interval '22 hours'")
-	f.start(janitor.Config{Mode: janitor.Any}) // it looks at all when it begins
+	f.start(janitor.Config{Mode: janitor.ModeAny}) // it looks at all when it begins
 	f.eventually("select count(*) from jobq.schedule where cursor_at < now() and due_at > now()", 1)
 	require.Equal(t, 1, f.number(jobsOfKind, "k"), "once")
 }

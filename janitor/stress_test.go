@@ -21,7 +21,7 @@ import (
 	"github.com/jobq-dev/jobq/monitor"
 )
 
-var modes = []janitor.Mode{janitor.Leader, janitor.Any}
+var modes = []janitor.Mode{janitor.ModeLeader, janitor.ModeAny}
 
 // scheduled adds jobs that have been due for that long.
 func (f *fixture) scheduled(count int, late string) {
@@ -427,7 +427,7 @@ func TestNoConnectionForChores(t *testing.T) {
 	require.NoError(t, err)
 	f.client = client
 	f.exec("drop table " + f.partition(pgtest.History, 3))
-	f.start(janitor.Config{Mode: janitor.Any, ScanInterval: 5 * time.Millisecond}, janitor.ChoreTimes(0, time.Millisecond, 0))
+	f.start(janitor.Config{Mode: janitor.ModeAny, ScanInterval: 5 * time.Millisecond}, janitor.ChoreTimes(0, time.Millisecond, 0))
 	const rounds = 5
 	lines := f.logged(`level=WARN msg="([^"]+)" .*no connections left.* again_in=(\S+)`, rounds)
 	for i, want := range []string{"1ms", "2ms", "4ms", "8ms", "16ms"} {

@@ -50,7 +50,7 @@ func TestServerEndsAStuckPass(t *testing.T) {
 	require.NoError(t, err)
 
 	f.exec("select jobq.enqueue('due', run_at => now() + interval '10 ms')")
-	configAny := janitor.Config{Mode: janitor.Any, ScanInterval: 20 * time.Millisecond, LeaderTTL: 200 * time.Millisecond, LeaderRenew: 100 * time.Millisecond}
+	configAny := janitor.Config{Mode: janitor.ModeAny, ScanInterval: 20 * time.Millisecond, LeaderTTL: 200 * time.Millisecond, LeaderRenew: 100 * time.Millisecond}
 	other.start(configAny)
 	require.Eventually(t, first.inPass.Load, patience, time.Millisecond)
 	f.start(configAny)

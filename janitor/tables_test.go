@@ -17,7 +17,7 @@ import (
 // migration ends that, Run ends, in either mode, and says why.
 func TestTablesOfALaterVersion(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+	for _, mode := range []janitor.Mode{janitor.ModeLeader, janitor.ModeAny} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)

@@ -48,7 +48,7 @@ type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// takeTurns is the work of mode Any: it does passes on pooled connections, each step under a lock that
+// takeTurns is the work of ModeAny: it does passes on pooled connections, each step under a lock that
 // ends with the step's transaction.
 func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
 	pool := j.pool()

@@ -79,7 +79,7 @@ func TestEnqueue(t *testing.T) {
 		options := []*jobq.EnqueueOptions{nil, {
 			Queue: `a "b" \ {c}`, Priority: -7, RunAt: runAt, MaxAttempts: 9, Timeout: 1500 * time.Millisecond, BackoffBase: 36 * time.Hour,
 			BackoffMax: 1000 * time.Hour, PartitionKey: "p'k", Tags: []string{`x "y"`, "", `\`, "NULL"}, Metadata: json.RawMessage(`{"a": "\"\\"}`),
-		}, {UniqueKey: `k "1"`, UniqueFor: time.Hour, After: []int64{parent}, OnParentFailure: jobq.RunOnParentFailure}, {UniqueBy: []string{"order"}, OnConflict: jobq.ReplaceOnConflict}}
+		}, {UniqueKey: `k "1"`, UniqueFor: time.Hour, After: []int64{parent}, OnParentFailure: jobq.ParentFailureRun}, {UniqueBy: []string{"order"}, OnConflict: jobq.ConflictReplace}}
 		for i, each := range options {
 			args := receipt{Order: i, Note: "é ' \" \\ {}"}
 			withPgx, err := client.Enqueue(context.Background(), args, each)
@@ -253,7 +253,7 @@ func TestErrors(t *testing.T) {
 			text    string
 		}{
 			{&jobq.EnqueueOptions{PartitionKey: strings.Repeat("x", 256)}, jobq.ErrInvalid, "partition_key must be 1 to 255 characters"},
-			{&jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.FailOnConflict}, jobq.ErrDuplicate, "u"},
+			{&jobq.EnqueueOptions{UniqueKey: "u", OnConflict: jobq.ConflictFail}, jobq.ErrDuplicate, "u"},
 			{&jobq.EnqueueOptions{After: []int64{1e9}}, jobq.ErrNotFound, "1000000000"},
 		} {
 			tx, err := database.Begin()

@@ -192,7 +192,7 @@ func pullForward(ctx context.Context, client *jobq.Client, ahead time.Duration) 
 	}
 	editor := operator.New(client, "jobqtest")
 	for {
-		page, err := client.List(ctx, jobq.Filter{States: []jobq.State{jobq.StateScheduled}, Sort: jobq.DueFirst, Limit: pageSize})
+		page, err := client.List(ctx, jobq.Filter{States: []jobq.State{jobq.StateScheduled}, Sort: jobq.SortDue, Limit: pageSize})
 		if err != nil {
 			return err
 		}

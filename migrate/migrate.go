@@ -7,6 +7,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -103,6 +104,9 @@ type migrator struct {
 }
 
 func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migrator, error) {
+	if pool == nil {
+		return nil, errors.New("the pool is nil")
+	}
 	if config == nil {
 		config = &Config{}
 	}

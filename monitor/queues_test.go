@@ -38,7 +38,7 @@ func TestQueues(t *testing.T) {
 	queues[0].HeadRunAt = nil
 	require.Equal(t, monitor.Queue{Name: "busy", Available: 1, AvailableMax: jobq.CountMax, Scheduled: 1, QueueSettings: monitor.QueueSettings{
 		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
-		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail, AgeAfter: jobq.DefaultAgeAfter,
+		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliveryTail, AgeAfter: jobq.DefaultAgeAfter,
 	}}, queues[0])
 	require.Equal(t, "paused", queues[1].Name)
 	require.Equal(t, "ana", queues[1].PausedBy)

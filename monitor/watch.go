@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -55,6 +56,9 @@ type WatchConfig struct {
 // must be direct: see jobq.Config.Listen. It reconnects whenever that is lost. It reads
 // the digests on the client's pool, at most every 50 ms.
 func (m *Monitor) Watch(ctx context.Context, config WatchConfig) error {
+	if none, ok := m.pool.(db.NoPool); ok {
+		return fmt.Errorf("watch: %w", none.Err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &watching{monitor: m, config: config, wake: make(chan struct{}, 1)}

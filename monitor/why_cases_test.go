@@ -34,14 +34,14 @@ func waitingCases() []whyCase {
 		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (available) and job ", " (scheduled)"}, ""},
 		{"waits for a job that has failed", func(p planted) int64 {
 			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
-			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.WaitOnParentFailure})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.ParentFailureWait})
 			_, err := p.Client.Cancel(ctx, parent)
 			require.NoError(p, err)
 			return id
 		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (cancelled)"}, "run job "},
 		{"waits for a job that is gone", func(p planted) int64 {
 			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
-			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.WaitOnParentFailure})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.ParentFailureWait})
 			require.NoError(p, jobtest.Delete(p.Client, parent))
 			return id
 		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (gone)"}, "cannot run again: jobq requeue "},

@@ -23,7 +23,7 @@ type ActedDependents struct {
 // RequeueWithDependents requeues up to 1000 jobs, as Act does, and then lets all jobs wait again
 // that were cancelled because one of these had failed, was cancelled or deleted, and those that
 // were cancelled with them. It leaves out jobs that somebody has cancelled, and jobs that run whatever
-// becomes of their parents (RunOnParentFailure). A job for which another parent has failed stays cancelled.
+// becomes of their parents (jobq.ParentFailureRun). A job for which another parent has failed stays cancelled.
 //
 // It works in transactions of up to 500 jobs, and records all of them as one action, which can be undone as
 // one. With an error, Acted has what was done before it: call it again to go on.

@@ -60,7 +60,7 @@ func TestRequeueWithDependents(t *testing.T) {
 	byHand := after(jobq.EnqueueOptions{}, a)
 	_, err := w.Client.Cancel(ctx, byHand)
 	require.NoError(t, err)
-	runs := after(jobq.EnqueueOptions{Queue: "others", OnParentFailure: jobq.RunOnParentFailure}, a)
+	runs := after(jobq.EnqueueOptions{Queue: "others", OnParentFailure: jobq.ParentFailureRun}, a)
 	failWithChildren(t, w, "default")
 	requireState(t, w, jobq.StateCancelled, b, c, d, byHand)
 	requireState(t, w, jobq.StateAvailable, runs)

@@ -9,8 +9,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/storable"
@@ -19,7 +17,7 @@ import (
 // Operator acts on the database of a client. It is safe for concurrent use, keeps no
 // state, and needs no closing.
 type Operator struct {
-	pool    *pgxpool.Pool
+	pool    db.Pool
 	schema  *db.Schema
 	queries *db.Queries
 	actor   string
@@ -27,8 +25,12 @@ type Operator struct {
 
 // New returns an operator on the client's database. The actor is who acts, as the
 // audit names them, such as "ana@laptop": 1 to 255 characters. Default "unknown".
-// New does not talk to the database.
+// New does not talk to the database. With a client that is nil, each call returns jobq.ErrInvalid.
 func New(client *jobq.Client, actor string) *Operator {
+	if client == nil {
+		schema, none := db.SchemaOf("", ""), db.NoPool{Err: fmt.Errorf("%w: the client is nil", jobq.ErrInvalid)}
+		return &Operator{pool: none, schema: schema, queries: schema.Queries(none), actor: cmp.Or(actor, "unknown")}
+	}
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
 	schema.NeedRole(db.RoleAdmin)
 	return &Operator{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool()), actor: cmp.Or(actor, "unknown")}

@@ -20,7 +20,7 @@ func TestSetQueue(t *testing.T) {
 	ctx := context.Background()
 	client := jobtest.Client(t)
 	pointer := func(duration time.Duration) *time.Duration { return &duration }
-	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
+	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliveryHead, true
 	for _, nothing := range []operator.QueueChange{{}, {Lease: pointer(time.Minute), ResetOnReap: new(false)}} {
 		id, err := operator.New(client, "test").SetQueue(ctx, "misspelt", nothing)
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestSetQueue(t *testing.T) {
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Heartbeat: &progress})))
 	want := monitor.QueueSettings{
 		Lease: time.Minute, ExtendEvery: 20 * time.Second, Heartbeat: progress, StaleGrace: time.Second,
-		Redelivery: jobq.RedeliverTail, RedeliveryDelay: time.Second, ResetOnReap: true,
+		Redelivery: jobq.RedeliveryTail, RedeliveryDelay: time.Second, ResetOnReap: true,
 	}
 	settings := func() monitor.QueueSettings {
 		queues, err := monitor.New(client).Queues(ctx)

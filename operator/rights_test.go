@@ -56,7 +56,7 @@ func TestSetWhatIsStoredNeedsNoAdmin(t *testing.T) {
 	}
 	defaults := operator.QueueChange{
 		Lease: new(jobq.DefaultLease), ExtendEvery: nil, Heartbeat: new(jobq.HeartbeatTicker), StaleGrace: new(time.Duration),
-		Redelivery: new(jobq.RedeliverTail), RedeliveryDelay: new(time.Duration), ResetOnReap: new(false), AgeAfter: new(jobq.DefaultAgeAfter),
+		Redelivery: new(jobq.RedeliveryTail), RedeliveryDelay: new(time.Duration), ResetOnReap: new(false), AgeAfter: new(jobq.DefaultAgeAfter),
 		Retention: new(time.Duration), FailedRetention: new(time.Duration), MaxRunning: new(0), KeyLimit: new(0), KeyOrder: new(jobq.KeyOrderNone),
 		KeySeparator: new(""), Rate: &jobq.Rate{}, KeyRate: &jobq.Rate{},
 	}

@@ -42,7 +42,7 @@ func TestOutcomes(t *testing.T) {
 		{worker.Discard(fmt.Errorf("bad\nargs: %w", errNoLuck)), nil, "failed", codes.Error, "bad", "bad\nargs: no luck"},
 		{worker.Retry(time.Hour, errNoLuck), nil, "failed", codes.Error, "no luck", "no luck"},
 		{worker.Snooze(time.Hour), nil, "snoozed", codes.Unset, "", ""},
-		{worker.Cancel("enough"), nil, "cancelled", codes.Unset, "", ""},
+		{worker.Cancel(errors.New("enough")), nil, "cancelled", codes.Unset, "", ""},
 		{worker.Release(errNoLuck), nil, "released", codes.Unset, "", ""},
 		{context.Canceled, worker.ErrCancelled, "cancelled", codes.Unset, "", ""},
 		{context.Canceled, worker.ErrDrained, "released", codes.Unset, "", ""},

@@ -29,7 +29,7 @@ func TestSort(t *testing.T) {
 			last = filter
 		}
 	}
-	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: 100, Sort: jobq.NewestFirst, Reverse: true}, last)
+	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: 100, Sort: jobq.SortNewest, Reverse: true}, last)
 	b.press(Copy)
 	require.Contains(t, b.plain(), "jobq list state:failed --reverse")
 	b.press(Leave, NextTab, Sort)

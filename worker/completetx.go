@@ -111,7 +111,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	case isEnded(fate):
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.worker.runEnded(run.row.Kind, fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
-		q.accountTx(run, fate)
+		q.accountTx(run, fate, err)
 		q.endByTx(run)
 		// This comes last: it calls methods of the error, which may end the goroutine.
 		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) {
@@ -147,14 +147,18 @@ func (r *Run) unstoredSuccess() error {
 }
 
 // accountTx counts a run that a transaction of its handler has ended, and stores the output of its
-// program.
-func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
+// program. err is what the handler has returned.
+func (q *queue) accountTx(run *Run, fate db.RunFateRow, err error) {
 	if hasCompleted(fate) {
 		q.worker.counts.completed.Add(1)
 		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
 	} else {
 		q.worker.counts.ended(fate.Outcome)
-		q.worker.digests.Ended(&run.row, fate.State, fate.Outcome == string(jobq.OutcomeFailed), run.ran)
+		failed := fate.Outcome == string(jobq.OutcomeFailed)
+		q.worker.digests.Ended(&run.row, fate.State, failed, run.ran)
+		if failed {
+			q.worker.failures.add(run, err, fate.Outcome, fate.State == string(jobq.StateFailed))
+		}
 	}
 	q.keepAttempt(run)
 }
@@ -162,13 +166,14 @@ func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
 // accountRefused counts a run whose result the database has refused, and whose handler may have
 // ended it in a transaction. Either that transaction, still open at the time, has ended the run
 // since, or the lease is lost.
-func (q *queue) accountRefused(run *Run) {
+func (q *queue) accountRefused(r result) {
+	run := r.run
 	fate, err := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 	switch {
 	case err != nil:
 		q.worker.log.Warn("result refused, ended by its own transaction or lease lost", append(run.logAttrs(), "error", err)...)
 	case isEnded(fate):
-		q.accountTx(run, fate)
+		q.accountTx(run, fate, r.err)
 	default:
 		q.worker.counts.lost.Add(1)
 		q.worker.log.Warn("result refused, lease lost", run.logAttrs()...)

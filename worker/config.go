@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,9 @@ type Config struct {
 	// ends. After that their contexts are cancelled and their jobs released.
 	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
+	// Timeout ends runs that take longer, of jobs and kinds that have no timeout of their own: see
+	// HandleOptions.Timeout. It counts as a failed attempt. Default 0: none. Not negative.
+	Timeout time.Duration
 	// FailUnreadableAfter is how long a job waits that no worker can decode, and whose key no
 	// other worker has, before it fails for good. Meanwhile it uses no attempt. Default 24
 	// hours (DefaultFailUnreadableAfter); negative: it waits for ever.
@@ -78,6 +82,12 @@ type Config struct {
 	NoJanitor bool
 	// Middleware wraps every run, the first one outermost. Default: none.
 	Middleware []Middleware
+	// OnFailure is told of each run of this worker that has failed or timed out, such as to send it to Sentry, when that is
+	// stored: whatever runs the job, a Go handler or a program. A run that was lost with its lease is none of these.
+	// It cannot change how the run has ended; a Middleware can. It is called from 8 goroutines beside the slots, which
+	// never wait for it. The context of a call ends after 5 seconds. If 1,000 failures wait for a call, the
+	// worker logs those that follow instead. Run waits 5 seconds for the last calls. A panic is logged. Default nil: nobody is told.
+	OnFailure func(ctx context.Context, failure Failure)
 	// Batch says when the worker ends by itself. Default: never.
 	Batch Batch
 	// Logger is where the worker writes. Default slog.Default().
@@ -115,6 +125,9 @@ func (c *Config) complete() error {
 	}
 	c.RestAfterFailures = cmp.Or(c.RestAfterFailures, DefaultRestAfterFailures)
 	c.FailUnreadableAfter = cmp.Or(c.FailUnreadableAfter, DefaultFailUnreadableAfter)
+	if c.Timeout < 0 {
+		return fmt.Errorf("timeout must not be negative: %s", c.Timeout)
+	}
 	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
 		return errors.New("batch: the time limit and the number of failures must not be negative")
 	}

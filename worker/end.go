@@ -15,6 +15,7 @@ type result struct {
 	run        *Run
 	completion *db.Completion // the run succeeded; nil otherwise
 	ending     *db.Ending     // any other end; nil otherwise
+	err        error          // why the run has failed, for Config.OnFailure; nil if it has not
 	retried    bool           // it was sent before, and may have been stored
 }
 
@@ -40,7 +41,7 @@ func (r *Run) result(err, cause error) result {
 		return result{run: r, completion: &r.completion}
 	}
 	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), kept.output, kept.usage, r.ran
-	return result{run: r, ending: ending}
+	return result{run: r, ending: ending, err: err}
 }
 
 // errEndExited is the failure of a run for which user code ended the goroutine before it was known
@@ -51,7 +52,7 @@ var errEndExited = errors.New("the handler's error or its Backoff called runtime
 // goroutine. It calls no user code.
 func (r *Run) exited() result {
 	kept := r.reports.end()
-	return result{run: r, ending: &db.Ending{
+	return result{run: r, err: errEndExited, ending: &db.Ending{
 		Slot: r.slot(), Outcome: string(jobq.OutcomeFailed), Error: errEndExited.Error(), Started: true,
 		Output: kept.output, Usage: kept.usage, Ran: r.ran,
 	}}
@@ -163,8 +164,8 @@ func (r result) unstorable(err error) result {
 	if invalid, ok := db.Invalid(err); ok {
 		reason = invalid
 	}
-	return result{run: r.run, ending: &db.Ending{
-		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
-		Error: excerpt.Error("result could not be stored: " + reason), Started: true, Ran: r.took(),
+	unstored := "result could not be stored: " + reason
+	return result{run: r.run, err: errors.New(unstored), ending: &db.Ending{
+		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(unstored), Started: true, Ran: r.took(),
 	}}
 }

@@ -224,3 +224,11 @@ func LoseAnswer(w *Worker) (search func()) {
 	w.claimed.Unanswered(w.claimed.Begin(), clock.Never)
 	return func() { signal(w.unanswered) }
 }
+
+// LimitFailures sets how long a call of Config.OnFailure may take, and how many failures may wait for one.
+func LimitFailures(w *Worker, timeout time.Duration, waitingMax int) {
+	w.failures.timeout, w.failures.waiting = timeout, make(chan Failure, waitingMax)
+}
+
+// AwaitFailureCalls waits until all calls of Config.OnFailure have returned.
+func AwaitFailureCalls(w *Worker) { w.failures.callers.Wait() }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,10 +96,12 @@ func (w *Worker) handle(kind string, options *HandleOptions, handler rawHandler)
 	if options == nil {
 		options = &HandleOptions{}
 	}
+	own := *options
+	own.Timeout = cmp.Or(own.Timeout, w.config.Timeout)
 	if err := options.check(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	w.handlers.byKind[kind] = handled{handler, *options}
+	w.handlers.byKind[kind] = handled{handler, own}
 	return nil
 }
 

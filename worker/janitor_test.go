@@ -61,7 +61,7 @@ func TestNoJanitorIsNotSilent(t *testing.T) {
 		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == times }, patience, time.Millisecond, text)
 	}
 	says(`level=WARN msg="no janitor runs`, 1)
-	j, err := janitor.New(client, &janitor.Config{Mode: janitor.Any, Logger: slog.New(slog.DiscardHandler)})
+	j, err := janitor.New(client, &janitor.Config{Mode: janitor.ModeAny, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -34,7 +34,7 @@ func TestOutcomeOf(t *testing.T) {
 		{nil, func(context.Context) error { return worker.Discard(errBroken) }, jobq.OutcomeFailed},
 		{nil, func(context.Context) error { return worker.Retry(time.Hour, errBroken) }, jobq.OutcomeFailed},
 		{nil, func(context.Context) error { return worker.Snooze(time.Hour) }, jobq.OutcomeSnoozed},
-		{nil, func(context.Context) error { return worker.Cancel("enough") }, jobq.OutcomeCancelled},
+		{nil, func(context.Context) error { return worker.Cancel(errors.New("enough")) }, jobq.OutcomeCancelled},
 		{nil, func(context.Context) error { return worker.Release(errBroken) }, jobq.OutcomeReleased},
 		{nil, func(context.Context) error { return touchy{} }, jobq.OutcomeFailed},
 		{nil, func(context.Context) error { return mute{"no words"} }, jobq.OutcomeFailed},

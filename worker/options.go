@@ -24,7 +24,7 @@ type HandleOptions struct {
 	// slots.
 	Slots int
 	// Timeout ends runs that take longer, of jobs that have no timeout of their own.
-	// It counts as a failed attempt. Default 0: none. Not negative.
+	// It counts as a failed attempt. Default 0: Config.Timeout. Negative: none.
 	Timeout time.Duration
 	// StallTimeout ends runs that have neither written output nor reported anything
 	// for that long. It counts as a failed attempt. Default 0: none. Not negative.
@@ -42,8 +42,6 @@ func (o *HandleOptions) check() error {
 	switch {
 	case o.Slots < 0 || o.Slots > slotsMax:
 		return fmt.Errorf("slots must be 0 to %d, not %d", slotsMax, o.Slots)
-	case o.Timeout < 0:
-		return fmt.Errorf("timeout must not be negative: %s", o.Timeout)
 	case o.StallTimeout < 0:
 		return fmt.Errorf("stall timeout must not be negative: %s", o.StallTimeout)
 	}

@@ -196,7 +196,6 @@ func TestRefusedHandlers(t *testing.T) {
 	for want, options := range map[string]*worker.HandleOptions{
 		`kind "k": slots must be 0 to 10000, not -1`:        {Slots: -1},
 		`kind "k": slots must be 0 to 10000, not 10001`:     {Slots: 10_001},
-		`kind "k": timeout must not be negative: -1s`:       {Timeout: -time.Second},
 		`kind "k": stall timeout must not be negative: -1s`: {StallTimeout: -time.Second},
 	} {
 		require.ErrorContains(t, worker.HandleRaw(w, "k", none, options), want)
@@ -207,6 +206,45 @@ func TestRefusedHandlers(t *testing.T) {
 	r := run(t, w)
 	require.NoError(t, r.drain())
 	require.ErrorContains(t, worker.HandleRaw(w, "late", none, nil), "Run was called already")
+}
+
+// The worker's timeout ends runs of kinds without one of their own; that of a kind, also "none", and that of a job
+// come before it. Method: the runs that are not to end begin before the one that times out.
+func TestTimeoutOfTheWorker(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	_, err := worker.New(client, &worker.Config{Timeout: -time.Second})
+	require.ErrorContains(t, err, "timeout must not be negative: -1s")
+	w := newWorker(t, client, worker.Config{Timeout: 20 * time.Millisecond})
+	begun, gate := make(chan struct{}, 3), make(chan struct{})
+	stays := func(ctx context.Context, _ *worker.Job[jobq.RawArgs]) error {
+		begun <- struct{}{}
+		<-gate
+		return context.Cause(ctx)
+	}
+	ends := func(ctx context.Context, _ *worker.Job[jobq.RawArgs]) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	require.NoError(t, worker.HandleRaw(w, "none", stays, &worker.HandleOptions{Timeout: -1}))
+	require.NoError(t, worker.HandleRaw(w, "long", stays, &worker.HandleOptions{Timeout: time.Hour}))
+	require.NoError(t, worker.HandleRaw(w, "job", stays, nil))
+	require.NoError(t, worker.HandleRaw(w, "ends", ends, &worker.HandleOptions{StallTimeout: time.Hour}))
+	stay := []int64{
+		enqueueRaw(t, client, "none", "{}", nil), enqueueRaw(t, client, "long", "{}", nil),
+		enqueueRaw(t, client, "job", "{}", &jobq.EnqueueOptions{Timeout: time.Hour}),
+	}
+	run(t, w)
+	for range stay {
+		receive(t, begun, "the start")
+	}
+	id := enqueueRaw(t, client, "ends", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "timed out")
+	require.Equal(t, jobq.OutcomeTimedOut, attempts(t, client, id)[0].Outcome)
+	close(gate)
+	for _, id := range stay {
+		awaitState(t, client, id, jobq.StateCompleted)
+	}
 }
 
 // A kind's own backoff says when the next attempt runs, however the one before has

@@ -20,7 +20,7 @@ var (
 	// ErrCancelled means that somebody cancelled the job.
 	ErrCancelled = leases.ErrCancelled
 	// ErrTimedOut means that the run has taken longer than the job's own timeout, or that of
-	// its kind (HandleOptions.Timeout).
+	// its kind (HandleOptions.Timeout) or of the worker (Config.Timeout).
 	ErrTimedOut = errors.New("job timed out")
 	// ErrDrained means that the worker is shutting down and has no more time to
 	// wait: the job goes back to the queue and loses no attempt.
@@ -90,15 +90,23 @@ func Discard(err error) error { return &DiscardError{Err: err} }
 
 // CancelError is what Cancel returns.
 type CancelError struct {
-	// Reason is kept as the text of the attempt's error.
-	Reason string
+	// Err is why the job was cancelled.
+	Err error
 }
 
-func (e *CancelError) Error() string { return "cancelled by its handler: " + e.Reason }
+func (e *CancelError) Error() string {
+	if e.Err == nil {
+		return "cancelled by its handler"
+	}
+	return "cancelled by its handler: " + e.Err.Error()
+}
 
-// Cancel ends the job as cancelled, for the reason: neither completed nor
-// failed. It returns a *CancelError.
-func Cancel(reason string) error { return &CancelError{Reason: reason} }
+// Unwrap returns why the job was cancelled.
+func (e *CancelError) Unwrap() error { return e.Err }
+
+// Cancel ends the job as cancelled: neither completed nor failed. The reason is kept as the error of the
+// attempt. It returns a *CancelError.
+func Cancel(reason error) error { return &CancelError{Err: reason} }
 
 // ReleaseError is what Release and Unreached return.
 type ReleaseError struct {

@@ -35,7 +35,7 @@ func TestOutcomes(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		},
-		7: func(context.Context, *worker.Job[task]) error { return worker.Cancel("not needed") },
+		7: func(context.Context, *worker.Job[task]) error { return worker.Cancel(errors.New("not needed")) },
 		8: func(context.Context, *worker.Job[task]) error {
 			return errors.New("nul \x00, invalid \xff, " + strings.Repeat("long ", 1<<20))
 		},
@@ -246,8 +246,9 @@ func TestOutcomeErrors(t *testing.T) {
 	require.ErrorIs(t, discard, errBroken)
 
 	var cancelled *worker.CancelError
-	require.ErrorAs(t, wrap(worker.Cancel("not needed")), &cancelled)
-	require.Equal(t, &worker.CancelError{Reason: "not needed"}, cancelled)
+	require.ErrorIs(t, wrap(worker.Cancel(context.Canceled)), context.Canceled, "as Discard and Release")
+	require.ErrorAs(t, wrap(worker.Cancel(errors.New("not needed"))), &cancelled)
+	require.Equal(t, &worker.CancelError{Err: errors.New("not needed")}, cancelled)
 
 	var release *worker.ReleaseError
 	require.ErrorAs(t, wrap(worker.Release(errBroken)), &release)
@@ -256,7 +257,7 @@ func TestOutcomeErrors(t *testing.T) {
 	require.ErrorAs(t, worker.Unreached(errBroken), &release)
 	require.True(t, release.Unstarted)
 
-	for _, err := range []error{worker.Retry(0, nil), worker.Discard(nil), worker.Release(nil)} {
+	for _, err := range []error{worker.Retry(0, nil), worker.Discard(nil), worker.Cancel(nil), worker.Release(nil)} {
 		require.NotEmpty(t, err.Error())
 	}
 }

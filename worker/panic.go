@@ -10,13 +10,18 @@ const stackBytesMax = 8 << 10
 
 // panicError is a panic of a handler, or of a method of the error that it has returned.
 // Its text has the value of the panic and the stack.
-type panicError struct{ text string }
+type panicError struct {
+	text  string
+	value any
+	stack []byte
+}
 
 func (e *panicError) Error() string { return e.text }
 
 func newPanicError(value any) *panicError {
 	stack := debug.Stack()
-	return &panicError{fmt.Sprintf("panic: %s\n\n%s", describe(value), stack[:min(len(stack), stackBytesMax)])}
+	stack = stack[:min(len(stack), stackBytesMax)]
+	return &panicError{fmt.Sprintf("panic: %s\n\n%s", describe(value), stack), value, stack}
 }
 
 // guard calls user code, and turns a panic into an error.

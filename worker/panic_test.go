@@ -83,7 +83,7 @@ func TestErrorsThatPanic(t *testing.T) {
 		"discard":          {err: worker.Discard(broken), state: jobq.StateFailed, texts: []string{"panic: no words"}},
 		"snooze":           {err: errors.Join(worker.Snooze(time.Hour), broken), state: jobq.StateScheduled, soon: true},
 		"compared":         {err: touchy{}, state: jobq.StateScheduled, texts: []string{"panic: do not compare", "panic_test.go"}},
-		"compared, joined": {err: errors.Join(touchy{}, worker.Cancel("")), state: jobq.StateScheduled, texts: []string{"panic: do not compare"}},
+		"compared, joined": {err: errors.Join(touchy{}, worker.Cancel(errors.New(""))), state: jobq.StateScheduled, texts: []string{"panic: do not compare"}},
 		"panic":            {err: broken, panic: true, state: jobq.StateScheduled, texts: []string{"panic: ", "PANIC=Error method: no words", "panic_test.go"}},
 		"endless panic":    {err: endless, panic: true, state: jobq.StateScheduled, texts: []string{"panic: worker_test.mute", "panic_test.go"}},
 	} {

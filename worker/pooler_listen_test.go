@@ -24,7 +24,7 @@ import (
 func TestPoolerListen(t *testing.T) {
 	t.Parallel()
 	pooler := pgtest.StartPgBouncer(t, pgtest.Server(t).URL("postgres"), map[string]string{"pool_mode": "transaction", "default_pool_size": "5"})
-	for _, janitorMode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+	for _, janitorMode := range []janitor.Mode{janitor.ModeLeader, janitor.ModeAny} {
 		t.Run(string(janitorMode), func(t *testing.T) {
 			t.Parallel()
 			direct := pgtest.URL(t)

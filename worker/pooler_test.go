@@ -43,7 +43,7 @@ func TestPoolerMatrix(t *testing.T) {
 	} {
 		pooler := pgtest.StartPgBouncer(t, pgtest.Server(t).URL("postgres"), pooled.settings)
 		for _, execMode := range pooled.execModes {
-			for _, janitorMode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+			for _, janitorMode := range []janitor.Mode{janitor.ModeLeader, janitor.ModeAny} {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, execMode, janitorMode), func(t *testing.T) {
 					t.Parallel()
 					direct := pgtest.URL(t)

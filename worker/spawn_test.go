@@ -56,7 +56,7 @@ func startParts(t *testing.T, client *jobq.Client, handler worker.Handler[task])
 		case partFails:
 			return errors.New("no luck")
 		case partCancel:
-			return worker.Cancel("not wanted")
+			return worker.Cancel(errors.New("not wanted"))
 		case partEmpty:
 			return nil
 		}

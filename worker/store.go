@@ -59,7 +59,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		case r.isUnrecorded(): // it was counted when its end was stored
 		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)), // not by what the worker has sent
 			r.run.mayHaveEnded.Load() && !ok:
-			q.accountRefused(r.run)
+			q.accountRefused(r)
 		case ok && (r.completion != nil || state == string(jobq.StateCompleted)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.Ended(&r.run.row, state, false, r.took())
@@ -67,9 +67,11 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 			q.worker.counts.ended(r.ending.Outcome)
 			q.worker.digests.Ended(&r.run.row, state, r.failed(), r.took())
 			q.worker.logEnding(r, state)
+			q.worker.tellFailure(r, state == string(jobq.StateFailed))
 		case r.retried:
 			// The try before may have stored it.
 			q.worker.log.Warn("result refused, or stored before the connection broke", r.run.logAttrs()...)
+			q.worker.tellFailure(r, r.failed() && (r.ending.Final || r.run.Attempt() >= r.run.MaxAttempts()))
 		default:
 			q.worker.counts.lost.Add(1)
 			q.worker.log.Warn("result refused, lease lost", r.run.logAttrs()...)
@@ -157,6 +159,13 @@ func (q *queue) storeOne(ctx context.Context, r result) error {
 		onRow([]result{r}, answer)
 	}
 	return err
+}
+
+// tellFailure tells Config.OnFailure of a run that has failed. final says whether its job has failed for good.
+func (w *Worker) tellFailure(r result, final bool) {
+	if r.failed() {
+		w.failures.add(r.run, r.err, r.ending.Outcome, final)
+	}
 }
 
 // logEnding logs a run that did not simply succeed. It removes control characters from the error,

@@ -65,6 +65,7 @@ type Worker struct {
 	beatSoon chan struct{} // makes the next heartbeat come at once: what it reads may have changed
 	spreader *waking.Spreader
 	counts   counts
+	failures *failures
 	halt     halt
 	hurry    chan struct{} // closed by DrainNow: a drain must not wait
 	notice   notice
@@ -121,6 +122,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
+	w.failures = newFailures(w.config.OnFailure, w.log)
 	for name, each := range w.config.Queues {
 		w.queues[name] = newQueue(w, name, each.Slots, newShared(name, w.config.PollInterval))
 		w.queues[name].claimsNoneAhead = each.NoClaimAhead
@@ -170,6 +172,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopHandlers()
 	flush, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFlush()
+	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopReporting()
+	w.failures.start(reporting)
 	attended, stopJanitor := context.WithCancel(outer)
 	defer stopJanitor()
 
@@ -204,6 +209,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !errors.Is(err, errStuck) {
 		slots.Wait()
 	}
+	w.failures.end(stopReporting)
 	w.deregister()
 	w.log.Info("worker stopped", "counts", w.Counts())
 	reason, _ := w.halt.verdict()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -141,7 +142,10 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := &worker.HandleOptions{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
+	options := &worker.HandleOptions{Slots: kind.Slots, StallTimeout: time.Duration(kind.StallTimeout)}
+	if kind.Timeout != nil {
+		options.Timeout = cmp.Or(time.Duration(*kind.Timeout), -1) // 0: none, whatever the worker's
+	}
 	return func(p *programs.Programs) error {
 		switch {
 		case len(kind.Command) > 0:

@@ -47,7 +47,7 @@ func newJanitorCommand(a *app) *cobra.Command {
 	var f janitorFlags
 	var log logFlags
 	metricsAddr := ""
-	mode := string(janitor.Leader)
+	mode := string(janitor.ModeLeader)
 	command := &cobra.Command{
 		Use:   "janitor",
 		Short: "Recover jobs of dead workers and start scheduled ones",

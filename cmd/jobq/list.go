@@ -72,7 +72,7 @@ func (f *listFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.filter.Limit, "limit", 50, "jobs on a page, 1 to 1000; with -o csv, jobs in all (default all)")
 	flags.Int64Var(&f.filter.Before, "before", 0, "continue below this job id, in a list by id")
 	flags.StringVar(&f.filter.After, "after", "", "continue after this cursor, in any order")
-	flags.StringVar(&f.order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs), due (scheduled jobs) or started (running jobs)")
+	flags.StringVar(&f.order, "sort", string(jobq.SortNewest), "id, finished (failed and cancelled jobs), due (scheduled jobs) or started (running jobs)")
 	flags.BoolVar(&f.filter.Reverse, "reverse", false, "turn the order around")
 	flags.StringVarP(&f.format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
 	namesVar(flags, &f.columns, "columns", "of a table or CSV, such as id,state,args.dt,result.loss")

@@ -44,6 +44,7 @@ type workerFlags struct {
 	pollOnly            bool
 	claimAhead          bool
 	drainTimeout        time.Duration
+	timeout             time.Duration
 	failUnreadableAfter time.Duration
 	restAfterFailures   int
 	reconcile           string
@@ -109,10 +110,11 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN; behind a pooler that shares sessions it is so by itself, unless --listen-url gives a direct connection")
 	flags.BoolVar(&f.claimAhead, "claim-ahead", true, "also claim the short jobs that begin in the next 50 ms, of queues for which the file does not say otherwise; false: only when a slot is free")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
+	durationVar(flags, &f.timeout, "timeout", 0, "end runs that take longer, of jobs and kinds that have no timeout of their own (default none)")
 	durationVar(flags, &f.failUnreadableAfter, "fail-unreadable-after", worker.DefaultFailUnreadableAfter, "how long a job waits that no worker can decrypt, before it fails for good")
 	flags.IntVar(&f.restAfterFailures, "rest-after-failures", worker.DefaultRestAfterFailures, "leave a kind to other workers for a while when so many of its runs in a row fail here, and theirs succeed; 0: never")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
-	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
+	flags.StringVar(&f.janitorMode, "janitor", string(janitor.ModeLeader), "run a janitor inside: leader, which is any behind a pooler that shares sessions, unless --listen-url gives a direct connection; any; or off")
 	f.janitor.add(flags)
 	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
@@ -137,7 +139,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if a.isProcess {
 		programs.AdoptOrphans()
 	}
-	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout", "fail-unreadable-after")...); err != nil {
+	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout", "fail-unreadable-after", "timeout")...); err != nil {
 		return err
 	}
 	log, err := f.log.logger(cmd.ErrOrStderr())
@@ -180,7 +182,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	defer client.Pool().Close()
 	workerConfig := worker.Config{
-		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout, FailUnreadableAfter: f.failUnreadableAfter, RestAfterFailures: f.restAfterFailures,
+		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout, Timeout: f.timeout, FailUnreadableAfter: f.failUnreadableAfter, RestAfterFailures: f.restAfterFailures,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	}
 	if f.janitorMode == janitorOff {
@@ -260,7 +262,7 @@ func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error)
 		value  config.Duration
 	}{
 		"lease": {&f.lease, file.Lease}, "poll": {&f.poll, file.Poll}, "drain-timeout": {&f.drainTimeout, file.DrainTimeout},
-		"fail-unreadable-after": {&f.failUnreadableAfter, file.FailUnreadableAfter},
+		"fail-unreadable-after": {&f.failUnreadableAfter, file.FailUnreadableAfter}, "timeout": {&f.timeout, file.Timeout},
 	} {
 		if setting.value > 0 && !changed(flag) {
 			*setting.target = time.Duration(setting.value)

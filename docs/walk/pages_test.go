@@ -340,6 +340,7 @@ var pages = map[string]page{
 		{line: "if err := job.CompleteTx(", file: "examples/gosql/main.go"},
 		{line: "_, err = jobqsql.Enqueue(ctx, o.client", file: "examples/gosql/orders.go"},
 		{line: "state, err := client.CancelByUniqueKeyTx(", file: goBlocks},
+		{line: "config := &worker.Config{OnFailure:", file: goBlocks},
 	}},
 	"docs/unique.md": {rules: []rule{{line: "added, err := client.Enqueue(", file: goBlocks}}},
 	"docs/testing.md": {rules: []rule{

@@ -74,8 +74,8 @@ func recovery() []QueueSetting {
 			func(c *operator.QueueChange) **jobq.Heartbeat { return &c.Heartbeat }, func(s *monitor.QueueSettings) jobq.Heartbeat { return s.Heartbeat }, constant(jobq.HeartbeatTicker)),
 		setting("stale_grace", "how long a lease that has ended is left alone", durations().orNone(),
 			func(c *operator.QueueChange) **time.Duration { return &c.StaleGrace }, func(s *monitor.QueueSettings) time.Duration { return s.StaleGrace }, constant(time.Duration(0))),
-		setting("redelivery", "where in the line a job goes whose lease was taken away", oneOf(jobq.RedeliverTail, jobq.RedeliverHead),
-			func(c *operator.QueueChange) **jobq.Redelivery { return &c.Redelivery }, func(s *monitor.QueueSettings) jobq.Redelivery { return s.Redelivery }, constant(jobq.RedeliverTail)),
+		setting("redelivery", "where in the line a job goes whose lease was taken away", oneOf(jobq.RedeliveryTail, jobq.RedeliveryHead),
+			func(c *operator.QueueChange) **jobq.Redelivery { return &c.Redelivery }, func(s *monitor.QueueSettings) jobq.Redelivery { return s.Redelivery }, constant(jobq.RedeliveryTail)),
 		setting("redelivery_delay", "how long such a job waits before it goes to the tail", durations().orNone(),
 			func(c *operator.QueueChange) **time.Duration { return &c.RedeliveryDelay }, func(s *monitor.QueueSettings) time.Duration { return s.RedeliveryDelay }, constant(time.Duration(0))),
 		setting("reset_on_reap", "begin the next run without the lost one's checkpoint", truths(),
@@ -144,7 +144,7 @@ func QueueSettingNamed(name string) (QueueSetting, bool) {
 func Defaults() monitor.QueueSettings {
 	return monitor.QueueSettings{
 		Lease: jobq.DefaultLease, ExtendEvery: jobq.DefaultExtendEvery, Heartbeat: jobq.HeartbeatTicker,
-		Redelivery: jobq.RedeliverTail, AgeAfter: jobq.DefaultAgeAfter,
+		Redelivery: jobq.RedeliveryTail, AgeAfter: jobq.DefaultAgeAfter,
 	}
 }
 

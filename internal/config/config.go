@@ -38,6 +38,8 @@ type File struct {
 	Lease        Duration         `yaml:"lease"`
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
+	// Timeout ends runs that take longer, of kinds that have none.
+	Timeout Duration `yaml:"timeout"`
 	// FailUnreadableAfter is how long a job waits that no worker can decrypt, before it fails for good.
 	FailUnreadableAfter Duration `yaml:"fail_unreadable_after"`
 	// RestAfterFailures is after how many failures in a row a kind may rest on this worker; 0: never.
@@ -77,9 +79,10 @@ type Kind struct {
 	// Steps says that the handler does durable steps, and has the token for them.
 	Steps bool `yaml:"steps"`
 
-	Slots        int      `yaml:"slots"`
-	Timeout      Duration `yaml:"timeout"`
-	StallTimeout Duration `yaml:"stall_timeout"`
+	Slots int `yaml:"slots"`
+	// Timeout ends runs that take longer; nil: that of the file; 0: none.
+	Timeout      *Duration `yaml:"timeout"`
+	StallTimeout Duration  `yaml:"stall_timeout"`
 
 	Dir      string            `yaml:"cwd"`
 	PassEnv  []string          `yaml:"pass_env"` // variables of the worker's

@@ -29,6 +29,7 @@ queues:
   hashed: {key_separator: "#"}
   each: {key_separator: none}
 drain_timeout: 1m
+timeout: 15m
 fail_unreadable_after: 3d
 rest_after_failures: 0
 codec: {keys_file: /etc/jobq/keys}
@@ -52,7 +53,7 @@ kinds:
     http: http://127.0.0.1:8080/jobs
     header: {Authorization: Bearer x}
     ends_itself: true
-  exec: {timeout: 1h}
+  exec: {timeout: 0s}
 `), 0o600))
 	file, err := config.Load(path)
 	require.NoError(t, err)
@@ -68,11 +69,14 @@ kinds:
 		"each":     {Change: operator.QueueChange{KeySeparator: new("")}, Line: 11},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
+	require.Equal(t, config.Duration(15*time.Minute), file.Timeout)
+	require.Equal(t, new(config.Duration(0)), file.Kinds["exec"].Timeout)
+	require.Nil(t, file.Kinds["score"].Timeout)
 	require.Equal(t, config.Duration(72*time.Hour), file.FailUnreadableAfter)
 	require.Zero(t, *file.RestAfterFailures)
 	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
 	require.Equal(t, config.Kind{
-		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),
+		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: new(config.Duration(10 * time.Minute)),
 		StallTimeout: config.Duration(90 * time.Second), Dir: "/srv", PassEnv: []string{"AWS_REGION"},
 		Env: map[string]string{"MODE": "fast", "N": "3"}, Grace: config.Duration(10 * time.Second), LockLost: config.LostTerminate,
 		User: "nobody", Group: "65534", Nice: 10, Limits: map[string]config.Size{"address_space": 512 << 20, "open_files": 100},

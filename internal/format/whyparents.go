@@ -20,12 +20,12 @@ func waitsForJobs(id int64, f monitor.ReasonFacts) (says, advice string) {
 		switch parent.State {
 		case jobq.StateFailed, jobq.StateCancelled:
 			over++
-			if parent.OnFailure == jobq.WaitOnParentFailure && advice == "" {
+			if parent.OnFailure == jobq.ParentFailureWait && advice == "" {
 				advice = fmt.Sprintf("run job %d again: jobq requeue %d", parent.ID, parent.ID)
 			}
 		case "":
 			over++
-			if parent.OnFailure == jobq.WaitOnParentFailure && advice == "" {
+			if parent.OnFailure == jobq.ParentFailureWait && advice == "" {
 				advice = fmt.Sprintf("job %d cannot run again: jobq requeue %d, or jobq cancel %d", parent.ID, id, id)
 			}
 		case jobq.StateCompleted:

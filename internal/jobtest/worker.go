@@ -98,7 +98,7 @@ func (w *Worker) InState(want jobq.State, options jobq.EnqueueOptions) int64 {
 	case jobq.StateWaiting:
 		// For one that never completes, and that leaves nothing else behind.
 		parent := Enqueue(w.T, w.Client, &jobq.EnqueueOptions{Queue: "to be waited for"})
-		options.After, options.OnParentFailure = []int64{parent}, jobq.WaitOnParentFailure
+		options.After, options.OnParentFailure = []int64{parent}, jobq.ParentFailureWait
 		defer func() { w.Count("select jobq.delete_job($1)::integer", parent) }()
 	default:
 	}

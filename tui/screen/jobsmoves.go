@@ -321,7 +321,7 @@ func (s *JobList) Selected() Selection {
 func (s *JobList) command() string {
 	words := []string{"list", format.ShellWord(s.filterText())}
 	o := s.order()
-	if o.sort != jobq.NewestFirst {
+	if o.sort != jobq.SortNewest {
 		words = append(words, "--sort", string(o.sort))
 	}
 	if o.reverse {

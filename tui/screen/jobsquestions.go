@@ -45,7 +45,7 @@ func (q pageQuestion) filter() jobq.Filter {
 
 // goesOn says whether the search goes on below the newest jobs: only by id do its pages
 // keep the order.
-func (q pageQuestion) goesOn() bool { return q.sort == jobq.NewestFirst && !q.reverse }
+func (q pageQuestion) goesOn() bool { return q.sort == jobq.SortNewest && !q.reverse }
 
 // ask asks for the page, a window of ids at a time when all jobs are too many.
 func (q pageQuestion) ask(ctx context.Context, r data.Reader) (any, error) {

@@ -67,14 +67,14 @@ type order struct {
 
 // orders are those of the tab's jobs, the usual one first.
 func (t tab) orders() []order {
-	byID := []order{{"newest first", jobq.NewestFirst, false}, {"oldest first", jobq.NewestFirst, true}}
+	byID := []order{{"newest first", jobq.SortNewest, false}, {"oldest first", jobq.SortNewest, true}}
 	switch t {
 	case tabFailed, tabCancelled:
-		return append([]order{{"last ended first", jobq.FinishedFirst, false}, {"first ended first", jobq.FinishedFirst, true}}, byID...)
+		return append([]order{{"last ended first", jobq.SortFinished, false}, {"first ended first", jobq.SortFinished, true}}, byID...)
 	case tabScheduled, tabRetrying:
-		return append([]order{{"next due first", jobq.DueFirst, false}, {"last due first", jobq.DueFirst, true}}, byID...)
+		return append([]order{{"next due first", jobq.SortDue, false}, {"last due first", jobq.SortDue, true}}, byID...)
 	case tabRunning:
-		return append(byID, order{"running longest first", jobq.StartedFirst, false}, order{"started last first", jobq.StartedFirst, true})
+		return append(byID, order{"running longest first", jobq.SortStarted, false}, order{"started last first", jobq.SortStarted, true})
 	case tabAll, tabAvailable, tabCompleted, tabEnd:
 	}
 	return byID

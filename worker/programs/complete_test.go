@@ -73,7 +73,8 @@ func TestEndsItself(t *testing.T) {
 	t.Parallel()
 	const completes = `begin; insert into public.effect values (:id); select jobq.complete(:id, :'token', '{\"a\": 1}');`
 	client, url := newOwn(t)
-	w := newWorker(t, client, worker.Config{})
+	told := make(chan worker.Failure, 100)
+	w := newWorker(t, client, worker.Config{OnFailure: func(_ context.Context, failure worker.Failure) { told <- failure }})
 	p := programs.New(w)
 	tests := map[string]struct {
 		script  string
@@ -119,7 +120,19 @@ func TestEndsItself(t *testing.T) {
 		require.Contains(t, kept[0].Output, "then\n", name)
 		require.NotNil(t, kept[0].Usage, name)
 	}
+	for range 7 { // OnFailure is told of a program's failure as of any other
+		failure := receive(t, told, "a failure")
+		test := tests[failure.Run.Kind()]
+		require.Equal(t, jobq.OutcomeFailed, test.outcome, failure.Run.Kind())
+		require.True(t, failure.Final)
+		if want := test.err; want == "by itself" { // the text stays in the database
+			require.ErrorContains(t, failure.Err, "has ended the run as failed")
+		} else {
+			require.ErrorContains(t, failure.Err, want)
+		}
+	}
 	require.NoError(t, w2.drain())
+	require.Empty(t, told)
 	counts := w2.Counts()
 	require.Zero(t, counts.Lost)
 	require.EqualValues(t, 4, counts.Completed)

@@ -151,7 +151,7 @@ func (m *messages) outcome() error {
 	case len(m.problems) > 0:
 		return m.problem()
 	case m.cancel != nil:
-		return worker.Cancel(*m.cancel)
+		return worker.Cancel(errors.New(*m.cancel))
 	case m.snooze != nil:
 		return worker.Snooze(*m.snooze)
 	}

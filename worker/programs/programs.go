@@ -60,9 +60,13 @@ type Programs struct {
 	counts    map[string]*monitor.Programs // by kind
 }
 
-// New returns Programs for the worker, without a handler. Call it before the worker's Run.
+// New returns Programs for the worker, without a handler. Call it before the worker's Run. With a worker that is
+// nil, each of their methods returns an error.
 func New(w *worker.Worker) *Programs {
 	p := &Programs{worker: w, counts: make(map[string]*monitor.Programs), checks: make(map[string]func() error)}
+	if w == nil {
+		return p
+	}
 	p.host = worker.Attach(w, external{p})
 	p.breaker = breaker.New(p.host.Logger(), p.host.Wake)
 	return p

@@ -125,7 +125,7 @@ func endOf(reply subproc.Reply) error {
 	case reply.Error != nil:
 		return errors.New(text)
 	case reply.Cancel != nil:
-		return worker.Cancel(*reply.Cancel)
+		return worker.Cancel(errors.New(*reply.Cancel))
 	case reply.Snooze != nil:
 		return worker.Snooze(*reply.Snooze)
 	}

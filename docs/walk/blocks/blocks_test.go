@@ -5,6 +5,7 @@ package blocks_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -225,6 +226,17 @@ var _ = func() (jobq.Ended, error) {
 var _ = func() (jobq.Enqueued, error) {
 	added, err := client.Enqueue(ctx, Sync{ID: 7}, &jobq.EnqueueOptions{UniqueBy: []string{"id"}, UniqueWindow: time.Hour})
 	return added, err
+}
+
+// docs/go.md
+var _ = func() *worker.Config {
+	config := &worker.Config{OnFailure: func(ctx context.Context, failure worker.Failure) {
+		if !failure.Final { // it is tried again
+			return
+		}
+		slog.ErrorContext(ctx, "job failed", "job", failure.Run.ID(), "error", failure.Err, "panic", failure.Panic != nil)
+	}}
+	return config
 }
 
 // docs/go.md
