@@ -23,10 +23,19 @@ type Worker struct {
 	// Programs sums up those of the kinds that have programs for handlers, and says of all kinds why they wait.
 	Programs    map[string]Programs `json:"programs,omitempty"`
 	Draining    bool                `json:"draining"` // takes no new work, or was asked to
+	// Held says that somebody holds its host, so that it claims nothing; nil: nobody does.
+	Held        *Held `json:"held,omitempty"`
 	Running     int64               `json:"running"`  // jobs
 	Claimed     int64               `json:"claimed"`  // ahead: it holds them, and they have not begun
 	StartedAt   time.Time           `json:"started_at"`
 	HeartbeatAt time.Time           `json:"heartbeat_at"`
+}
+
+// Held is who holds a host, since when and why: operator.HoldHost.
+type Held struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
 }
 
 // Programs sums up the programs of one kind that a worker has run since its
@@ -61,6 +70,9 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
 			Draining: row.Draining, Running: row.Running, Claimed: row.Claimed,
 			StartedAt: db.Moment(row.StartedAt), HeartbeatAt: db.Moment(row.HeartbeatAt),
+		}
+		if row.HeldAt != nil {
+			workers[i].Held = &Held{By: row.HeldBy, Reason: row.HoldReason, Since: *db.UTC(row.HeldAt)}
 		}
 		// What a worker has not written as jobq does is left out: one row must not hide the others.
 		_ = json.Unmarshal(row.Queues, &workers[i].Slots)

@@ -224,3 +224,9 @@ func LoseAnswer(w *Worker) (search func()) {
 	w.claimed.Unanswered(w.claimed.Begin(), clock.Never)
 	return func() { signal(w.unanswered) }
 }
+
+// OnHost makes the worker, which does not run yet, one of another host.
+func OnHost(w *Worker, host string) { w.process.Hostname = host }
+
+// IsHeld says whether the worker knows that its host is held.
+func IsHeld(w *Worker) bool { return w.isHeld() }

@@ -8,9 +8,11 @@ import (
 // Health says whether a worker can do its work now.
 type Health struct {
 	// Claiming says that the worker has found its database and takes new jobs: not
-	// before that, and not while it drains.
+	// before that, not while it drains, and not while it is held.
 	Claiming bool
 	Draining bool
+	// Held says that an operator holds the host: nothing is claimed until it is released.
+	Held bool
 	// DatabaseAway says that the last call to the database failed.
 	DatabaseAway bool
 	// Notified says that notifications of new jobs arrive: not while the connection that
@@ -33,6 +35,8 @@ func (h Health) Problems() []string {
 	switch {
 	case h.Draining:
 		problems = append(problems, "draining: no new jobs are claimed")
+	case h.Held:
+		problems = append(problems, "held: no new jobs are claimed until the host is released")
 	case !h.Claiming:
 		problems = append(problems, "not started: no jobs are claimed yet")
 	}
@@ -52,10 +56,10 @@ func (h Health) Problems() []string {
 func (w *Worker) Health() Health {
 	claims := w.claiming.Load()
 	h := Health{
-		Draining: w.draining.Load(), DatabaseAway: w.away.Load(),
+		Draining: w.draining.Load(), Held: w.isHeld(), DatabaseAway: w.away.Load(),
 		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(), Unreached: w.externals.unreached(),
 	}
-	h.Claiming = claims && !h.Draining
+	h.Claiming = claims && !h.Draining && !h.Held
 	if claims { // the pool is there
 		stat := w.pool.Stat()
 		h.Connections, h.ConnectionsInUse, h.ConnectionsMax = int(stat.TotalConns()), int(stat.AcquiredConns()), int(stat.MaxConns())

@@ -275,6 +275,8 @@ func historyCases() []historyCase {
 		{"DoctorErrors", db.DoctorErrors, "'1 hour', 10000", inHand, ""},
 		{"DoctorDefaults", db.DoctorDefaults, "", few, ""},
 		{"DoctorPaused", db.DoctorPaused, "'1 day'", few, ""},
+		{"DoctorHeld", db.DoctorHeld, "'1 minute', '1 day'", few, ""},
+		{"DoctorTroubles", db.DoctorTroubles, "'1 minute'", few, ""},
 		{"DoctorWorkers", db.DoctorWorkers, "'1 minute'", few, ""},
 		{"DoctorUnattended", db.DoctorUnattended, "'1 minute'", few, ""},
 		{"DoctorConnections", db.DoctorConnections, "'1 minute'", few, ""},
@@ -359,6 +361,8 @@ func historyCases() []historyCase {
 		{"ExportEnd", db.ExportEnd, "'ann', jobq.export_first(), '2026-11-01', 1, 1", inHand, "update jobq.setting set export_day = jobq.export_first(), export_began_at = '2026-11-01'"},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 		{"WorkerLost", db.WorkerLost, "'ann', 'w1', 'gone'", inHand, ""},
+		{"HostAct", db.HostAct, "'ann', 'host_hold', 'h', 'bad disk'", inHand, ""},
+		{"HostAct of a release", db.HostAct, "'ann', 'host_release', 'h', null", inHand, "insert into jobq.held_host (host, held_by) values ('h', 'ann')"},
 		// Last, since dead index entries stay when the suspects are rolled back.
 		{"DueFirst beside suspects", db.DueFirst, "", inHand, manySuspects},
 		{"JobPromote beside suspects", db.JobPromote, "'-infinity', 0, 1000", 2 * inHand, manySuspects},
