@@ -107,8 +107,8 @@ type ReasonFacts struct {
 	HeadState string     `json:"head_state,omitempty"`
 	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
-	Host    string `json:"host,omitempty"` // the first of those that are held
-	Workers int64 `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
+	Host    string `json:"host,omitempty"`    // the first of those that are held
+	Workers int64  `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
 	// WorkersUnknown is how many of them are of an earlier version, which does not tell of the slots of
 	// kinds, if no other worker has room: whether these have room is not known.
 	WorkersUnknown int64    `json:"workers_unknown,omitempty"`

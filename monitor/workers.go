@@ -21,14 +21,14 @@ type Worker struct {
 	// worker is of an earlier version, which does not tell.
 	KindSlots map[string]int `json:"kind_slots,omitempty"`
 	// Programs sums up those of the kinds that have programs for handlers, and says of all kinds why they wait.
-	Programs    map[string]Programs `json:"programs,omitempty"`
-	Draining    bool                `json:"draining"` // takes no new work, or was asked to
+	Programs map[string]Programs `json:"programs,omitempty"`
+	Draining bool                `json:"draining"` // takes no new work, or was asked to
 	// Held says that somebody holds its host, so that it claims nothing; nil: nobody does.
-	Held        *Held `json:"held,omitempty"`
-	Running     int64               `json:"running"`  // jobs
-	Claimed     int64               `json:"claimed"`  // ahead: it holds them, and they have not begun
-	StartedAt   time.Time           `json:"started_at"`
-	HeartbeatAt time.Time           `json:"heartbeat_at"`
+	Held        *Held     `json:"held,omitempty"`
+	Running     int64     `json:"running"` // jobs
+	Claimed     int64     `json:"claimed"` // ahead: it holds them, and they have not begun
+	StartedAt   time.Time `json:"started_at"`
+	HeartbeatAt time.Time `json:"heartbeat_at"`
 }
 
 // Held is who holds a host, since when and why: operator.HoldHost.
@@ -56,6 +56,28 @@ type Programs struct {
 	// reached, the machine cannot start programs, or its runs fail while those of other workers
 	// succeed, also those of Go handlers. "" for none.
 	Trouble string `json:"trouble,omitempty"`
+}
+
+// HeldHost is a host whose workers claim nothing.
+type HeldHost struct {
+	Host string `json:"host"`
+	Held
+}
+
+// heldHostsMax is how many hosts HeldHosts returns.
+const heldHostsMax = 1000
+
+// HeldHosts returns the hosts that are held, also those that have no worker now, by name: the first 1000.
+func (m *Monitor) HeldHosts(ctx context.Context) ([]HeldHost, error) {
+	rows, err := m.queries.HeldHostList(ctx, heldHostsMax)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "list held hosts", err)
+	}
+	hosts := make([]HeldHost, len(rows))
+	for i, row := range rows {
+		hosts[i] = HeldHost{row.Host, Held{By: row.HeldBy, Reason: row.HoldReason, Since: db.Moment(row.HeldAt)}}
+	}
+	return hosts, nil
 }
 
 // Workers returns the registered worker processes, by id.

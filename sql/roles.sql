@@ -201,7 +201,7 @@ grant execute on function
   jobq.act_queue, jobq.act_kind, jobq.act_host, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,
   jobq.undo_cancel, jobq.undo_requeue, jobq.undo_requeue_args, jobq.undo_job,
-  jobq.undo_whole, jobq.undo_begin, jobq.undo_keys_take,
+  jobq.undo_overtaken, jobq.undo_whole, jobq.undo_begin, jobq.undo_keys_take,
   jobq.undo_try, jobq.undo, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put,
   jobq.schedule_lock, jobq.schedule_undo, jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume,
   jobq.schedule_remove, jobq.schedule_run, jobq.schedule_turn

@@ -24,6 +24,9 @@ type Health struct {
 	// Unreached are the kinds whose handlers cannot be reached, with the reason: programs
 	// that cannot be started, servers that do not answer. Nil for none.
 	Unreached map[string]string
+	// Resting are the kinds that the worker leaves to others for now, with the reason: its own runs of them fail
+	// one after the other. Nil for none.
+	Resting map[string]string
 	// Connections are those of the worker's own pool: all, those in use, and the
 	// most that there may be. 0 before the worker has found its database.
 	Connections, ConnectionsInUse, ConnectionsMax int
@@ -60,6 +63,9 @@ func (w *Worker) Health() Health {
 		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(), Unreached: w.externals.unreached(),
 	}
 	h.Claiming = claims && !h.Draining && !h.Held
+	if troubles := w.troubles(); len(troubles) > 0 {
+		h.Resting = troubles
+	}
 	if claims { // the pool is there
 		stat := w.pool.Stat()
 		h.Connections, h.ConnectionsInUse, h.ConnectionsMax = int(stat.TotalConns()), int(stat.AcquiredConns()), int(stat.MaxConns())

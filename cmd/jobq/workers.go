@@ -60,7 +60,10 @@ func newWorkersCommand(a *app) *cobra.Command {
 				t.row(name, format.Number(w.Running), ago(w.HeartbeatAt), format.Ago(time.Since(w.StartedAt)),
 					w.Version, strings.Join(queues, ","), strings.Join(kinds, ","))
 			}
-			return t.flush()
+			if err := t.flush(); err != nil {
+				return err
+			}
+			return noteHeldHosts(cmd, client)
 		}),
 	}
 	list.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")

@@ -8,6 +8,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -73,4 +74,20 @@ func (a *app) sayHost(cmd *cobra.Command, host operator.HeldHost, is string) err
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err
+}
+
+// noteHeldHosts says which hosts are held, also those that have no worker now, and why.
+func noteHeldHosts(cmd *cobra.Command, client *jobq.Client) error {
+	hosts, err := monitor.New(client).HeldHosts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, host := range hosts {
+		text := fmt.Sprintf("note: host %s is held by %s, %s", host.Host, host.By, ago(host.Since))
+		if host.Reason != "" {
+			text += ": " + host.Reason
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(text))
+	}
+	return nil
 }

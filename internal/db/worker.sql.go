@@ -13,6 +13,46 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const HeldHostList = `-- name: HeldHostList :many
+select h.host, h.held_at, h.held_by, coalesce(h.hold_reason, '')::text as hold_reason
+  from jobq.held_host h
+  order by h.host
+  limit $1::integer
+`
+
+type HeldHostListRow struct {
+	Host       string
+	HeldAt     pgtype.Timestamptz
+	HeldBy     string
+	HoldReason string
+}
+
+// HeldHostList is every host that is held, also those without a worker, up to row_count.
+func (q *Queries) HeldHostList(ctx context.Context, rowCount int32) ([]HeldHostListRow, error) {
+	rows, err := q.db.Query(ctx, HeldHostList, rowCount)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldHostListRow
+	for rows.Next() {
+		var i HeldHostListRow
+		if err := rows.Scan(
+			&i.Host,
+			&i.HeldAt,
+			&i.HeldBy,
+			&i.HoldReason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LeaseOwners = `-- name: LeaseOwners :many
 select distinct l.owner from jobq.lease l where l.owner <> $1
 `

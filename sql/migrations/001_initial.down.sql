@@ -35,6 +35,7 @@ drop function jobq.undo_try(text,jobq.audit_job,text,text,bigint);
 drop function jobq.undo_keys_take(jobq.audit,bigint,bigint);
 drop function jobq.undo_begin(text,jobq.audit);
 drop function jobq.undo_whole(text,jobq.audit);
+drop function jobq.undo_overtaken(jobq.audit,jobq.audit);
 drop function jobq.undo_job(text,jobq.audit_job);
 drop function jobq.undo_requeue_args(jobq.audit_job);
 drop function jobq.undo_requeue(jobq.audit_job);

@@ -106,6 +106,13 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
   left join jobq.held_host d on d.host = w.hostname
   order by w.id;
 
+-- HeldHostList is every host that is held, also those without a worker, up to row_count.
+-- name: HeldHostList :many
+select h.host, h.held_at, h.held_by, coalesce(h.hold_reason, '')::text as hold_reason
+  from jobq.held_host h
+  order by h.host
+  limit sqlc.arg(row_count)::integer;
+
 -- WorkerPrune removes workers that have been silent for too long and hold no lease. A heartbeat that lies far
 -- ahead is of a clock that was set back, and of a worker that has been silent since.
 -- name: WorkerPrune :execrows

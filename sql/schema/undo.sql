@@ -191,6 +191,30 @@ begin
   return null;
 end $$;
 
+-- undo_overtaken says which later action keeps one that was not on jobs from being taken back.
+create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns text
+  language sql stable
+  return format('%s %s meanwhile, by action %s',
+    case
+      when undone.change ? 'partition_key' then
+        format('key %s of queue %s', undone.change ->> 'partition_key', undone.target)
+      when undone.action like 'kind\_%' then format('kind %s', undone.target)
+      when undone.action like 'host\_%' then format('host %s', undone.target)
+      when undone.target is null then 'the settings'
+      when undone.action = 'settings' then format('the settings of queue %s', undone.target)
+      else format('queue %s', undone.target)
+    end,
+    case
+      when later.action = 'settings' then 'have been changed'
+      when later.action = 'key_weight' then 'has been given another weight'
+      when later.action = 'host_hold' then 'has been held'
+      when later.action = 'host_release' then 'has been released'
+      when later.action like '%\_pause' then 'has been paused'
+      when later.action like '%\_resume' then 'has been resumed'
+      else format('has had a %s', later.action)
+    end,
+    later.id);
+
 -- undo_whole takes back an action that was not on jobs: on a queue, a kind, a host, a partition key, or the
 -- settings. It must have been the last action on them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
@@ -226,21 +250,7 @@ begin
     order by a.id
     limit 1;
   if found then
-    raise sqlstate 'JQ003' using message = format('%s %s meanwhile, by action %s',
-      case when partition_key is not null then format('key %s of queue %s', partition_key, undone.target)
-        when of_kind then format('kind %s', undone.target)
-        when of_host then format('host %s', undone.target)
-        when undone.target is null then 'the settings'
-        when undone.action = 'settings' then format('the settings of queue %s', undone.target)
-        else format('queue %s', undone.target) end,
-      case when later.action = 'settings' then 'have been changed'
-        when later.action = 'key_weight' then 'has been given another weight'
-        when later.action = 'host_hold' then 'has been held'
-        when later.action = 'host_release' then 'has been released'
-        when later.action like '%\_pause' then 'has been paused'
-        when later.action like '%\_resume' then 'has been resumed'
-        else format('has had a %s', later.action) end,
-      later.id);
+    raise sqlstate 'JQ003' using message = jobq.undo_overtaken(undone, later);
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);

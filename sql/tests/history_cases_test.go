@@ -282,6 +282,7 @@ func historyCases() []historyCase {
 		{"DoctorConnections", db.DoctorConnections, "'1 minute'", few, ""},
 		{"SessionFacts", db.SessionFacts, "", few, ""},
 		{"WorkerList", db.WorkerList, "", few, ""},
+		{"HeldHostList", db.HeldHostList, "1000", few, ""},
 		{"EventList", db.EventList, "9223372036854775807, 20", few, ""},
 		{"AuditList", db.AuditList, "9223372036854775807, 100", inHand, ""},
 		{"AuditGet", db.AuditGet, "100", few, ""},
