@@ -65,7 +65,7 @@ const (
 // KeyWeightMax is the largest weight of a partition key.
 const KeyWeightMax = 100
 
-// Action is what a person does to jobs, queues, partition keys or kinds, as the audit names it; and
+// Action is what a person does to jobs, queues, partition keys, kinds, workers or hosts, as the audit names it; and
 // ActionKindPause what jobq does itself, as the actor "jobq".
 type Action string
 
@@ -96,4 +96,7 @@ const (
 	ActionScheduleResume Action = "schedule_resume"
 	ActionScheduleRemove Action = "schedule_remove"
 	ActionScheduleRun    Action = "schedule_run"
+
+	ActionHostHold    Action = "host_hold" // its workers claim nothing
+	ActionHostRelease Action = "host_release"
 )

@@ -27,7 +27,7 @@ var (
 		"For how long the oldest available job could have run, 0 if there is none.", "queue")
 	queueJobs = gauge("jobq_queue_jobs",
 		"Jobs that are waiting for others, scheduled, available or running, each counted up to a bound.", "queue", "state")
-	queueSlots  = gauge("jobq_queue_slots", "Slots of the workers that live and do not drain.", "queue")
+	queueSlots  = gauge("jobq_queue_slots", "Slots of the workers that live, do not drain and are not held.", "queue")
 	queuePaused = gauge("jobq_queue_paused", "Whether the queue is paused.", "queue")
 	queueEnded  = counter("jobq_queue_ended_total",
 		"Runs that ended in all workers since this process first read the database. Lost ones are also retried, failed or cancelled.", "queue", "outcome")

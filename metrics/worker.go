@@ -11,6 +11,8 @@ var (
 	workerRuns     = counter("jobq_worker_runs_total", "Runs that ended, by outcome.", "outcome")
 	workerLost     = counter("jobq_worker_leases_lost_total", "Runs whose lease was lost: nothing of them is stored.")
 	workerReady    = gauge("jobq_worker_ready", "Whether the worker is ready, as at /readyz.")
+	workerHeld     = gauge("jobq_worker_held", "Whether an operator holds the worker's host, so that it claims nothing.")
+	workerResting  = gauge("jobq_worker_kinds_resting", "Kinds that the worker leaves to others for now, since its own runs of them fail.")
 	workerNotified = gauge("jobq_worker_notified", "Whether notifications of new jobs arrive; if not, the worker polls.")
 	workerConns    = gauge("jobq_worker_connections", "Connections of the worker's own pool.", "state")
 	workerConnsMax = gauge("jobq_worker_connections_max", "The most connections that the worker's own pool may have.")
@@ -25,7 +27,7 @@ func NewWorker(w *worker.Worker) *Worker { return &Worker{w} }
 
 // Describe implements prometheus.Collector.
 func (w *Worker) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range []metric{workerClaimed, workerRuns, workerLost, workerReady, workerNotified, workerConns, workerConnsMax} {
+	for _, m := range []metric{workerClaimed, workerRuns, workerLost, workerReady, workerHeld, workerResting, workerNotified, workerConns, workerConnsMax} {
 		to <- m.desc
 	}
 }
@@ -42,6 +44,8 @@ func (w *Worker) Collect(to chan<- prometheus.Metric) {
 	workerRuns.send(to, float64(counts.Cancelled), "cancelled")
 	workerLost.send(to, float64(counts.Lost))
 	workerReady.send(to, bit(health.Problems() == nil))
+	workerHeld.send(to, bit(health.Held))
+	workerResting.send(to, float64(len(health.Resting)))
 	workerNotified.send(to, bit(health.Notified))
 	workerConns.send(to, float64(health.ConnectionsInUse), "in_use")
 	workerConns.send(to, float64(health.Connections-health.ConnectionsInUse), "idle")

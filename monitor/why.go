@@ -29,6 +29,7 @@ const (
 	ReasonRowLocked       ReasonCode = "row_locked"        // a session has locked the job's row, which claims pass by
 	ReasonNoWorker        ReasonCode = "no_worker"         // no live worker serves its queue
 	ReasonNoWorkerOfKind  ReasonCode = "no_worker_of_kind" // those that do have no handler of its kind
+	ReasonWorkersHeld     ReasonCode = "workers_held"      // somebody holds the hosts of those that have one
 	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
 	ReasonQueueLimit      ReasonCode = "queue_limit"       // as many jobs of its queue run as its limit allows
 	ReasonKeyLimit        ReasonCode = "key_limit"         // as many jobs of its partition key run as its queue allows for each
@@ -106,7 +107,8 @@ type ReasonFacts struct {
 	HeadState string     `json:"head_state,omitempty"`
 	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
-	Workers int64 `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
+	Host    string `json:"host,omitempty"`    // the first of those that are held
+	Workers int64  `json:"workers,omitempty"` // live ones: heard within 30 seconds, and not draining
 	// WorkersUnknown is how many of them are of an earlier version, which does not tell of the slots of
 	// kinds, if no other worker has room: whether these have room is not known.
 	WorkersUnknown int64    `json:"workers_unknown,omitempty"`

@@ -386,6 +386,22 @@ func waitingCases() []whyCase {
 			p.serve("w", 4, "resize", "crop")
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonNoWorkerOfKind}, []string{"no live worker has kind greeting", "handle crop, resize"}, "correct the kind's name"},
+		{"workers of held hosts", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.serve("v", 4, "greeting")
+			p.serve("of another kind", 4, "resize")
+			p.exec("update jobq.worker set hostname = 'gpu w' where id = 'w'")
+			p.exec("update jobq.worker set hostname = 'gpu v' where id = 'v'")
+			p.exec("select jobq.act_host('ana', 'host_hold', 'gpu w', null), jobq.act_host('ana', 'host_hold', 'gpu v', 'bad disk')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonWorkersHeld}, []string{"its workers are held, 2 in all: host gpu v by ana: bad disk, for "}, "jobq workers release 'gpu v'"},
+		{"one of two hosts is held", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.serve("v", 4, "greeting")
+			p.exec("update jobq.worker set hostname = 'gpu v' where id = 'v'")
+			p.exec("select jobq.act_host('ana', 'host_hold', 'gpu v', 'bad disk')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"next in line"}, ""},
 		{"kind in trouble", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.exec(`update jobq.worker set programs = '{"greeting": {"trouble": "connection refused"}}'`)

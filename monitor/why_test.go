@@ -231,7 +231,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 33, "every reason has a case")
+	require.Len(t, found, 34, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

@@ -21,12 +21,21 @@ type Worker struct {
 	// worker is of an earlier version, which does not tell.
 	KindSlots map[string]int `json:"kind_slots,omitempty"`
 	// Programs sums up those of the kinds that have programs for handlers, and says of all kinds why they wait.
-	Programs    map[string]Programs `json:"programs,omitempty"`
-	Draining    bool                `json:"draining"` // takes no new work, or was asked to
-	Running     int64               `json:"running"`  // jobs
-	Claimed     int64               `json:"claimed"`  // ahead: it holds them, and they have not begun
-	StartedAt   time.Time           `json:"started_at"`
-	HeartbeatAt time.Time           `json:"heartbeat_at"`
+	Programs map[string]Programs `json:"programs,omitempty"`
+	Draining bool                `json:"draining"` // takes no new work, or was asked to
+	// Held says that somebody holds its host, so that it claims nothing; nil: nobody does.
+	Held        *Held     `json:"held,omitempty"`
+	Running     int64     `json:"running"` // jobs
+	Claimed     int64     `json:"claimed"` // ahead: it holds them, and they have not begun
+	StartedAt   time.Time `json:"started_at"`
+	HeartbeatAt time.Time `json:"heartbeat_at"`
+}
+
+// Held is who holds a host, since when and why: operator.HoldHost.
+type Held struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
 }
 
 // Programs sums up the programs of one kind that a worker has run since its
@@ -49,6 +58,28 @@ type Programs struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
+// HeldHost is a host whose workers claim nothing.
+type HeldHost struct {
+	Host string `json:"host"`
+	Held
+}
+
+// heldHostsMax is how many hosts HeldHosts returns.
+const heldHostsMax = 1000
+
+// HeldHosts returns the hosts that are held, also those that have no worker now, by name: the first 1000.
+func (m *Monitor) HeldHosts(ctx context.Context) ([]HeldHost, error) {
+	rows, err := m.queries.HeldHostList(ctx, heldHostsMax)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "list held hosts", err)
+	}
+	hosts := make([]HeldHost, len(rows))
+	for i, row := range rows {
+		hosts[i] = HeldHost{row.Host, Held{By: row.HeldBy, Reason: row.HoldReason, Since: db.Moment(row.HeldAt)}}
+	}
+	return hosts, nil
+}
+
 // Workers returns the registered worker processes, by id.
 func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 	rows, err := m.queries.WorkerList(ctx)
@@ -61,6 +92,9 @@ func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
 			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
 			Draining: row.Draining, Running: row.Running, Claimed: row.Claimed,
 			StartedAt: db.Moment(row.StartedAt), HeartbeatAt: db.Moment(row.HeartbeatAt),
+		}
+		if row.HeldAt != nil {
+			workers[i].Held = &Held{By: row.HeldBy, Reason: row.HoldReason, Since: *db.UTC(row.HeldAt)}
 		}
 		// What a worker has not written as jobq does is left out: one row must not hide the others.
 		_ = json.Unmarshal(row.Queues, &workers[i].Slots)

@@ -33,6 +33,7 @@ type Batch struct {
 	//     jobq.KeyOrder). The worker checks 1,000 keys of a queue; if there are more, it waits.
 	//   - Jobs of a kind that the worker leaves to others for a while, because it could not
 	//     decode the last ones.
+	//   - All jobs while an operator holds the worker's host.
 	//
 	// Default false.
 	ExitWhenEmpty bool
@@ -110,7 +111,7 @@ func (w *Worker) hasWork(ctx context.Context) bool {
 	}
 	now := time.Now()
 	kinds := w.resting.Claimable(w.unreadable.Claimable(w.claims, now), now)
-	if len(kinds) == 0 {
+	if len(kinds) == 0 || w.isHeld() {
 		return false // all are left to other workers, for longer than a batch should wait
 	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -33,7 +33,7 @@ const (
 // beatRequest returns what the next heartbeat is to do. Its answer goes to answered.
 func (w *Worker) beatRequest() (r beatRequest) {
 	r.sent = clock.SinceBoot()
-	if w.draining.Load() {
+	if w.draining.Load() || w.isHeld() {
 		return r
 	}
 	isSlow := time.Duration(w.beatTook.Load()) > beatSlow

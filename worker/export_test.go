@@ -232,3 +232,9 @@ func LimitFailures(w *Worker, timeout time.Duration, waitingMax int) {
 
 // AwaitFailureCalls waits until all calls of Config.OnFailure have returned.
 func AwaitFailureCalls(w *Worker) { w.failures.callers.Wait() }
+
+// OnHost makes the worker, which does not run yet, one of another host.
+func OnHost(w *Worker, host string) { w.process.Hostname = host }
+
+// IsHeld says whether the worker knows that its host is held.
+func IsHeld(w *Worker) bool { return w.isHeld() }

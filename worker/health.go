@@ -8,9 +8,11 @@ import (
 // Health says whether a worker can do its work now.
 type Health struct {
 	// Claiming says that the worker has found its database and takes new jobs: not
-	// before that, and not while it drains.
+	// before that, not while it drains, and not while it is held.
 	Claiming bool
 	Draining bool
+	// Held says that an operator holds the host: nothing is claimed until it is released.
+	Held bool
 	// DatabaseAway says that the last call to the database failed.
 	DatabaseAway bool
 	// Notified says that notifications of new jobs arrive: not while the connection that
@@ -22,6 +24,9 @@ type Health struct {
 	// Unreached are the kinds whose handlers cannot be reached, with the reason: programs
 	// that cannot be started, servers that do not answer. Nil for none.
 	Unreached map[string]string
+	// Resting are the kinds that the worker leaves to others for now, with the reason: its own runs of them fail
+	// one after the other. Nil for none.
+	Resting map[string]string
 	// Connections are those of the worker's own pool: all, those in use, and the
 	// most that there may be. 0 before the worker has found its database.
 	Connections, ConnectionsInUse, ConnectionsMax int
@@ -33,6 +38,8 @@ func (h Health) Problems() []string {
 	switch {
 	case h.Draining:
 		problems = append(problems, "draining: no new jobs are claimed")
+	case h.Held:
+		problems = append(problems, "held: no new jobs are claimed until the host is released")
 	case !h.Claiming:
 		problems = append(problems, "not started: no jobs are claimed yet")
 	}
@@ -52,10 +59,13 @@ func (h Health) Problems() []string {
 func (w *Worker) Health() Health {
 	claims := w.claiming.Load()
 	h := Health{
-		Draining: w.draining.Load(), DatabaseAway: w.away.Load(),
+		Draining: w.draining.Load(), Held: w.isHeld(), DatabaseAway: w.away.Load(),
 		Notified: claims && w.present.Load(), Extending: w.keeper.isExtending(), Unreached: w.externals.unreached(),
 	}
-	h.Claiming = claims && !h.Draining
+	h.Claiming = claims && !h.Draining && !h.Held
+	if troubles := w.troubles(); len(troubles) > 0 {
+		h.Resting = troubles
+	}
 	if claims { // the pool is there
 		stat := w.pool.Stat()
 		h.Connections, h.ConnectionsInUse, h.ConnectionsMax = int(stat.TotalConns()), int(stat.AcquiredConns()), int(stat.MaxConns())

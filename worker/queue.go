@@ -182,7 +182,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	looks := 0 // how often it woke up since nothing but locked leases was left: see recordTries
 	for flush.Err() == nil {
 		q.dropLost()
-		if ctx.Err() != nil || q.hasWaiting() && q.load.isStuck(clock.SinceBoot()) {
+		if ctx.Err() != nil || q.hasWaiting() && (q.worker.isHeld() || q.load.isStuck(clock.SinceBoot())) {
 			q.releaseBuffered()
 		}
 		if ctx.Err() == nil {
@@ -264,7 +264,7 @@ func (q *queue) next(ctx context.Context) (next work) {
 // wait for the database: the answer ends await. While jobs come fast, so that it claims without news,
 // it announces nothing: line/pace.go says why.
 func (q *queue) announce(ctx context.Context) (again bool, next time.Duration) {
-	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
+	if q.worker.unnotified.Load() || q.worker.isHeld() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
 		return false, clock.Never
 	}
 	if q.load.isPaced() {

@@ -100,6 +100,7 @@ func (w *Worker) register(ctx context.Context) error {
 		if rows[0].DrainRequested {
 			w.drainForOperator()
 		}
+		w.obeyHold(rows[0])
 		if int(rows[0].CompatibleFrom) > migrations.Latest() {
 			w.checkTables(ctx)
 		}
@@ -157,9 +158,9 @@ func orNull(text string) *string {
 	return &text
 }
 
-// hasRoom says whether the worker is notified of new jobs and has a free slot.
+// hasRoom says whether the worker is notified of new jobs, has a free slot, and may claim.
 func (w *Worker) hasRoom() bool {
-	if w.unnotified.Load() {
+	if w.unnotified.Load() || w.isHeld() {
 		return false
 	}
 	for _, q := range w.queues {

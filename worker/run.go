@@ -32,12 +32,12 @@ func (q *queue) runSlot(slots *sync.WaitGroup) {
 // execute runs the handler of one job, and then finish.
 func (q *queue) execute(run *Run) {
 	may, tries := q.worker.resting.Begin(run.row.Kind, time.Now())
-	if !may { // claimed before the kind had to rest
-		q.releaseUnstarted(run)
-		return
-	}
 	if tries {
 		defer q.worker.resting.Untried(run.row.Kind) // for an end that says nothing; Ended has done so otherwise
+	}
+	if !may || q.worker.isHeld() { // claimed before the kind had to rest, or before somebody held the host
+		q.releaseUnstarted(run)
+		return
 	}
 	ctx, cancel := context.WithCancelCause(q.worker.handlers.ctx)
 	defer cancel(nil)

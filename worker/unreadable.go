@@ -169,13 +169,16 @@ func (r *Run) lastErrorIs(err error) bool {
 
 // claimable returns those of the kinds whose jobs may be claimed now.
 func (w *Worker) claimable(kinds []string) []string {
+	if w.isHeld() {
+		return []string{}
+	}
 	now := time.Now()
 	return w.resting.Claimable(w.unreadable.Claimable(w.externals.claimable(kinds), now), now)
 }
 
 // mayClaim says whether any of the kinds, if there are some, may be claimed now.
 func (w *Worker) mayClaim(kinds []string) bool {
-	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
+	return !w.isHeld() && (len(kinds) == 0 || len(w.claimable(kinds)) > 0)
 }
 
 // encode returns the value as it is stored. The size limit of the database holds for the encoded

@@ -78,6 +78,8 @@ type Worker struct {
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
 	// pooler, or as the listener has found out.
 	unnotified atomic.Bool
+	// hold is why an operator holds the host, which may be ""; nil: nobody does.
+	hold atomic.Pointer[string]
 }
 
 // handlers are the handlers by kind, and the parent of the contexts of all runs.

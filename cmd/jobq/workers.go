@@ -22,6 +22,7 @@ func newWorkersCommand(a *app) *cobra.Command {
 		Example: `  jobq workers
   jobq workers --programs   # how programs have ended, and why a kind waits
   jobq workers drain web-1-4711-0a1b2c3d
+  jobq workers hold web-1 --reason "bad disk"
   jobq workers lost web-1   # the host is gone: its jobs run elsewhere now`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			workers, err := monitor.New(client).Workers(cmd.Context())
@@ -53,16 +54,22 @@ func newWorkersCommand(a *app) *cobra.Command {
 				if w.Draining {
 					name += " (draining)"
 				}
+				if w.Held != nil {
+					name += " (held)"
+				}
 				t.row(name, format.Number(w.Running), ago(w.HeartbeatAt), format.Ago(time.Since(w.StartedAt)),
 					w.Version, strings.Join(queues, ","), strings.Join(kinds, ","))
 			}
-			return t.flush()
+			if err := t.flush(); err != nil {
+				return err
+			}
+			return noteHeldHosts(cmd, client)
 		}),
 	}
 	list.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
 	a.addJSONFlag(list)
-	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them, or take the jobs of lost ones", Example: list.Example}, list,
-		newWorkersDrainCommand(a), newWorkersLostCommand(a))
+	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them, hold hosts, or take the jobs of lost ones", Example: list.Example}, list,
+		newWorkersDrainCommand(a), newWorkersLostCommand(a), newWorkersHoldCommand(a), newWorkersReleaseCommand(a))
 }
 
 func writePrograms(out io.Writer, workers []monitor.Worker) error {

@@ -17,7 +17,7 @@ import (
 // idsMax is how many ids stand for the jobs of an action.
 const idsMax = 3
 
-// What is what the action was about: a filter, a queue, a kind or a worker, or the jobs;
+// What is what the action was about: a filter, a queue, a kind, a worker or a host, or the jobs;
 // and what an edit has set.
 func What(entry monitor.AuditEntry) string {
 	subject := printable.Line(entry.Target)
@@ -39,12 +39,12 @@ func ids(all []int64) string {
 	return strings.Join(words, " ")
 }
 
-// OnJobs says whether the action was on jobs, and not on a queue, a kind, a worker, a
+// OnJobs says whether the action was on jobs, and not on a queue, a kind, a worker, a host, a
 // schedule or the settings.
 func OnJobs(entry monitor.AuditEntry) bool {
 	switch entry.Action {
 	case jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight, jobq.ActionDrain, jobq.ActionLost, jobq.ActionSettings, jobq.ActionExport,
-		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
+		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun, jobq.ActionHostHold, jobq.ActionHostRelease:
 		return false
 	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionUndo:
 	}

@@ -393,6 +393,37 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 	return items, nil
 }
 
+const HostAct = `-- name: HostAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.workers::bigint as workers
+  from jobq.act_host($1::text, $2::text, $3::text, $4::text) a
+`
+
+type HostActParams struct {
+	Actor  string
+	Action string
+	Host   string
+	Note   *string
+}
+
+type HostActRow struct {
+	Audit   int64
+	Workers int64
+}
+
+// HostAct holds a host or releases it, and records it. Its audit is 0 when there was nothing to do; workers is how many
+// workers the host has. Needs held_host_pkey.
+func (q *Queries) HostAct(ctx context.Context, arg HostActParams) (HostActRow, error) {
+	row := q.db.QueryRow(ctx, HostAct,
+		arg.Actor,
+		arg.Action,
+		arg.Host,
+		arg.Note,
+	)
+	var i HostActRow
+	err := row.Scan(&i.Audit, &i.Workers)
+	return i, err
+}
+
 const JobAct = `-- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,

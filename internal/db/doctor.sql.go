@@ -97,6 +97,53 @@ func (q *Queries) DoctorErrors(ctx context.Context, span pgtype.Interval, rowCou
 	return i, err
 }
 
+const DoctorHeld = `-- name: DoctorHeld :many
+select h.host, extract(epoch from clock_timestamp() - h.held_at)::float8 as held_seconds, h.held_by,
+    coalesce(h.hold_reason, '')::text as hold_reason,
+    (select count(*) from jobq.worker w where w.hostname = h.host
+        and w.heartbeat_at > clock_timestamp() - $1::interval)::bigint as workers
+  from jobq.held_host h
+  where h.held_at < statement_timestamp() - $2::interval
+  order by h.held_at
+  limit 100
+`
+
+type DoctorHeldRow struct {
+	Host        string
+	HeldSeconds float64
+	HeldBy      string
+	HoldReason  string
+	Workers     int64
+}
+
+// DoctorHeld is every host that has been held for longer than the age, the longest first, with how many live workers it
+// has.
+func (q *Queries) DoctorHeld(ctx context.Context, silence pgtype.Interval, age pgtype.Interval) ([]DoctorHeldRow, error) {
+	rows, err := q.db.Query(ctx, DoctorHeld, silence, age)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DoctorHeldRow
+	for rows.Next() {
+		var i DoctorHeldRow
+		if err := rows.Scan(
+			&i.Host,
+			&i.HeldSeconds,
+			&i.HeldBy,
+			&i.HoldReason,
+			&i.Workers,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DoctorOverdue = `-- name: DoctorOverdue :one
 select coalesce((
       select extract(epoch from max(clock_timestamp() - l.expires_at - coalesce(q.stale_grace, interval '0')))
@@ -194,6 +241,55 @@ func (q *Queries) DoctorPaused(ctx context.Context, age pgtype.Interval) ([]Doct
 	return items, nil
 }
 
+const DoctorTroubles = `-- name: DoctorTroubles :many
+with live as materialized (
+  select w.id, w.kinds, w.programs from jobq.worker w
+    where not w.draining and w.drain_requested_at is null
+      and w.heartbeat_at > clock_timestamp() - $1::interval
+)
+select p.kind::text as kind, l.id::text as worker, (p.program ->> 'trouble')::text as trouble,
+    (select count(*) from live x where p.kind = any(x.kinds))::bigint as workers
+  from live l
+  cross join lateral jsonb_each(case when jsonb_typeof(l.programs) = 'object' then l.programs end) as p(kind, program)
+  where p.program ->> 'trouble' <> ''
+  order by p.kind, l.id
+  limit 100
+`
+
+type DoctorTroublesRow struct {
+	Kind    string
+	Worker  string
+	Trouble string
+	Workers int64
+}
+
+// DoctorTroubles is what live workers say why they do not start jobs of a kind now, by kind and worker; and how many
+// live workers have the kind. They are the 100 first.
+func (q *Queries) DoctorTroubles(ctx context.Context, silence pgtype.Interval) ([]DoctorTroublesRow, error) {
+	rows, err := q.db.Query(ctx, DoctorTroubles, silence)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DoctorTroublesRow
+	for rows.Next() {
+		var i DoctorTroublesRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Worker,
+			&i.Trouble,
+			&i.Workers,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DoctorUnattended = `-- name: DoctorUnattended :one
 select count(*)::bigint as workers,
     coalesce((select extract(epoch from clock_timestamp() - j.seen_at) from jobq.janitor_seen j), -1)::float8 as seconds
@@ -255,7 +351,8 @@ with recursive ready as (
     ) j
     group by j.queue, j.kind
 ), live as materialized (
-  select w.queues, w.kinds from jobq.worker w
+  select w.queues, w.kinds, h.host as held_host from jobq.worker w
+    left join jobq.held_host h on h.host = w.hostname
     where not w.draining and w.drain_requested_at is null
       and w.heartbeat_at > clock_timestamp() - $2::interval
 )
@@ -265,6 +362,10 @@ select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.i
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
     (select count(*) from live l
         where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
+    (select count(l.held_host) from live l
+        where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as held_workers,
+    (select coalesce(min(l.held_host), '') from live l
+        where l.queues -> x.queue is not null and x.kind = any(l.kinds))::text as held_host,
     (q.paused_at is not null or exists (select from jobq.kind k
         where k.name = x.kind and k.paused_at is not null))::boolean as paused
   from waiting x
@@ -281,13 +382,15 @@ type DoctorWaitingRow struct {
 	WaitedSeconds float64
 	QueueWorkers  int64
 	KindWorkers   int64
+	HeldWorkers   int64
+	HeldHost      string
 	Paused        bool
 }
 
-// DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has
-// waited longest could have run, its id, and how many live workers serve the queue, and the kind in
-// it. It reads the first jobs of the lines of each queue (line_heads), so neither a key nor a priority
-// with many jobs hides the others.
+// DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has waited longest
+// could have run, its id, and how many live workers serve the queue, and the kind in it; and how many of these are on
+// hosts that are held, and one of the hosts. It reads the first jobs of the lines of each queue (line_heads), so
+// neither a key nor a priority with many jobs hides the others.
 //
 // In each queue it looks at job_count jobs and half as many lines. With more than ten queues it
 // looks at fewer jobs of each, 6 at least, so that all queues together have ten times job_count:
@@ -312,6 +415,8 @@ func (q *Queries) DoctorWaiting(ctx context.Context, jobCount int64, silence pgt
 			&i.WaitedSeconds,
 			&i.QueueWorkers,
 			&i.KindWorkers,
+			&i.HeldWorkers,
+			&i.HeldHost,
 			&i.Paused,
 		); err != nil {
 			return nil, err

@@ -8,9 +8,50 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
+
+const HeldHostList = `-- name: HeldHostList :many
+select h.host, h.held_at, h.held_by, coalesce(h.hold_reason, '')::text as hold_reason
+  from jobq.held_host h
+  order by h.host
+  limit $1::integer
+`
+
+type HeldHostListRow struct {
+	Host       string
+	HeldAt     pgtype.Timestamptz
+	HeldBy     string
+	HoldReason string
+}
+
+// HeldHostList is every host that is held, also those without a worker, up to row_count.
+func (q *Queries) HeldHostList(ctx context.Context, rowCount int32) ([]HeldHostListRow, error) {
+	rows, err := q.db.Query(ctx, HeldHostList, rowCount)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldHostListRow
+	for rows.Next() {
+		var i HeldHostListRow
+		if err := rows.Scan(
+			&i.Host,
+			&i.HeldAt,
+			&i.HeldBy,
+			&i.HoldReason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const LeaseOwners = `-- name: LeaseOwners :many
 select distinct l.owner from jobq.lease l where l.owner <> $1
@@ -80,8 +121,8 @@ with beat as (
   insert into jobq.worker as w
       (id, pid, process_start, connections_max, draining, present, has_room, hostname, boot_id, pid_namespace, version,
           queues, kinds, kind_slots, keys, programs, outcomes)
-    values ($3, $8, $9, $10, $11,
-      $12, $13, $14, $15, $16,
+    values ($3, $9, $10, $11, $12,
+      $13, $14, $4, $15, $16,
       $17, $18, $2::text[], $19,
       coalesce($20::text[], '{}'), $21,
       coalesce($22::jsonb, '{}'))
@@ -107,16 +148,18 @@ select n.name::text as queue,
       where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w
         where w.id = $3 and w.drain_requested_at is not null) as drain_requested,
+    exists (select from jobq.held_host h where h.host = $4) as host_held,
+    coalesce((select h.hold_reason from jobq.held_host h where h.host = $4), '')::text as hold_reason,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
     coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, $2::text[]) s),
         -1)::bigint as suspect_ms,
-    (case when n.name = any($4::text[])
+    (case when n.name = any($5::text[])
       then (select true from jobq.pending p where p.queue = n.name and p.partition_key = '' and p.position is not null
         order by p.priority, p.position limit 1) is null
       else false end)::boolean as is_empty,
-    coalesce(case when n.name = any($5::text[])
-      then jobq.wait_announce(n.name, $6::bigint) end, false)::boolean as announced
-  from unnest($7::text[]) as n(name)
+    coalesce(case when n.name = any($6::text[])
+      then jobq.wait_announce(n.name, $7::bigint) end, false)::boolean as announced
+  from unnest($8::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
   -- Always true: without it, checked would not run, and an announcement would come before the worker's row is written.
   -- Its turn would then be held while somebody has that row.
@@ -127,6 +170,7 @@ type WorkerBeatParams struct {
 	Silence          pgtype.Interval
 	Kinds            []string
 	ID               string
+	Hostname         string
 	Looked           []string
 	Announced        []string
 	AnnouncedSeconds int64
@@ -137,7 +181,6 @@ type WorkerBeatParams struct {
 	Draining         bool
 	Present          bool
 	HasRoom          bool
-	Hostname         string
 	BootID           *string
 	PidNamespace     *string
 	Version          string
@@ -158,6 +201,8 @@ type WorkerBeatRow struct {
 	IdleWorkers    int64
 	WatchedMs      int64
 	DrainRequested bool
+	HostHeld       bool
+	HoldReason     string
 	CompatibleFrom int32
 	SuspectMs      int64
 	IsEmpty        bool
@@ -167,18 +212,19 @@ type WorkerBeatRow struct {
 // WorkerBeat registers the worker, or says that it lives. No lease depends on this row: it is for people, and the
 // janitor deletes it. WorkerBeat returns a row for each queue: its settings, defaults included, and how many workers
 // had room for the same jobs. In each row are also for how long somebody still watches, and so wants digests
-// (watched_ms); whether an operator wants the worker to drain; and the lowest version that works with the tables
-// (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the queue is due, -1 if
-// there is none. It looks whether the server was promoted or restored: see generation_check.
+// (watched_ms); whether an operator wants the worker to drain, or holds its host, and why; and the lowest version that
+// works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the
+// queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
 //
 // An idle worker asks no more than this. is_empty says, of the queues at which it is to look, that no job without a
 // partition key waits there: such a queue needs no poll. And it renews the announcements that the worker waits
-// (wait_announce): announced is what that has returned. Needs pending_claim_idx.
+// (wait_announce): announced is what that has returned. Needs pending_claim_idx and held_host_pkey.
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
 		arg.Silence,
 		arg.Kinds,
 		arg.ID,
+		arg.Hostname,
 		arg.Looked,
 		arg.Announced,
 		arg.AnnouncedSeconds,
@@ -189,7 +235,6 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.Draining,
 		arg.Present,
 		arg.HasRoom,
-		arg.Hostname,
 		arg.BootID,
 		arg.PidNamespace,
 		arg.Version,
@@ -216,6 +261,8 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 			&i.IdleWorkers,
 			&i.WatchedMs,
 			&i.DrainRequested,
+			&i.HostHeld,
+			&i.HoldReason,
 			&i.CompatibleFrom,
 			&i.SuspectMs,
 			&i.IsEmpty,
@@ -294,6 +341,7 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 const WorkerList = `-- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
+    d.held_at, coalesce(d.held_by, '')::text as held_by, coalesce(d.hold_reason, '')::text as hold_reason,
     coalesce(h.running, 0)::bigint as running, coalesce(h.claimed, 0)::bigint as claimed
   from jobq.worker w
   left join (
@@ -304,6 +352,7 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
             - (select count(*) from unnest(l.ended_slots) as e(slot) where e.slot > l.begun) as jobs) a
       group by l.owner
   ) h on h.owner = w.id
+  left join jobq.held_host d on d.host = w.hostname
   order by w.id
 `
 
@@ -319,6 +368,9 @@ type WorkerListRow struct {
 	Draining    bool
 	StartedAt   pgtype.Timestamptz
 	HeartbeatAt pgtype.Timestamptz
+	HeldAt      *time.Time
+	HeldBy      string
+	HoldReason  string
 	Running     int64
 	Claimed     int64
 }
@@ -346,6 +398,9 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 			&i.Draining,
 			&i.StartedAt,
 			&i.HeartbeatAt,
+			&i.HeldAt,
+			&i.HeldBy,
+			&i.HoldReason,
 			&i.Running,
 			&i.Claimed,
 		); err != nil {
@@ -374,6 +429,7 @@ select k.kind::text as kind, count(*) filter (where w.id is not null and w.outco
           from jobq.worker x
           where x.id <> $3 and x.heartbeat_at > clock_timestamp() - $4::interval
             and not x.draining and x.drain_requested_at is null and x.kinds @> array[k.kind]
+            and (select h.host from jobq.held_host h where h.host = x.hostname limit 1) is null
       ) y
   ) w on true
   group by k.kind
@@ -394,9 +450,9 @@ type WorkerOutcomesRow struct {
 	LastOkMs int64
 }
 
-// WorkerOutcomes is what the other workers that live say of their runs of these kinds: how many have the kind and do
-// not leave it to others; of those of which a run has ended within since_ms, how their last runs ended; and how long
-// ago one has completed, -1 if none has.
+// WorkerOutcomes is what the other workers that live, and are not held, say of their runs of these kinds: how many
+// have the kind and do not leave it to others; of those of which a run has ended within since_ms, how their last runs
+// ended; and how long ago one has completed, -1 if none has.
 func (q *Queries) WorkerOutcomes(ctx context.Context, arg WorkerOutcomesParams) ([]WorkerOutcomesRow, error) {
 	rows, err := q.db.Query(ctx, WorkerOutcomes,
 		arg.Kinds,

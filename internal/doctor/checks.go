@@ -42,6 +42,8 @@ func checks() []check {
 		{"kinds", false, checkKinds},
 		{"waiting", false, checkWaiting},
 		{"paused", false, checkPaused},
+		{"held-hosts", false, checkHeld},
+		{"troubles", false, checkTroubles},
 		{"lost-leases", false, checkLostLeases},
 		{"versions", false, checkVersions},
 	}

@@ -94,6 +94,9 @@ func faults() []fault {
 		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
 			fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, `ago by ann. jobq queues resume q --key "a b"`, "insert into jobq.paused_key values ('q', 'a b', now() - interval '3 days', 'ann'), ('q', 'c', now(), 'ann')", nil},
+		{"held-hosts", doctor.Warning, "host h2, with 0 live workers, was held 72h0m0s ago by ann: bad disk", "insert into jobq.held_host values ('h2', now() - interval '3 days', 'ann', 'bad disk'), ('h3', now(), 'ann', null)", nil},
+		{"waiting", doctor.Warning, "are held: 1. let the host claim again: jobq workers release h", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q") + "insert into jobq.held_host values ('h', now(), 'ann')", nil},
+		{"troubles", doctor.Warning, "worker w1 does not start jobs of kind k now: it rests here. Live workers with the kind: 1", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + `update jobq.worker set programs = '{"k": {"trouble": "it rests here"}, "j": {"trouble": ""}}'`, nil},
 		{"paused", doctor.Warning, "by jobq", "insert into jobq.kind (name, crashes, crashed_at, paused_at, paused_by) values ('k', 5, now(), now(), 'jobq')", nil},
 		{"lost-leases", doctor.Warning, "50 runs of queue q", "insert into jobq.stat values (date_trunc('minute', now()), 0, 0, 0, 0, 50, 50, 0, 'q', 'k')", nil},
 		{"versions", doctor.Note, "v1 (1 workers), v2 (1 workers)", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(liveWorker, 2, "v2", "q", "k"), nil},

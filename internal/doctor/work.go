@@ -190,6 +190,14 @@ func checkWaiting(ctx context.Context, p *patient) (findings []Finding, err erro
 		if waited > waitedCritical*p.limits.Waited {
 			severity = Critical
 		}
+		if row.HeldWorkers == row.KindWorkers {
+			findings = append(findings, Finding{
+				Severity: severity, Problem: fmt.Sprintf("a job of kind %s has waited in queue %s for %s, and all live workers that handle the kind are held: %d",
+					row.Kind, row.Queue, waited, row.KindWorkers),
+				Advice: fmt.Sprintf("let the host claim again: jobq workers release %s; or start a worker on another one", row.HeldHost),
+			})
+			continue
+		}
 		findings = append(findings, Finding{
 			Severity: severity, Problem: fmt.Sprintf("a job of kind %s has waited in queue %s for %s, although live workers handle the kind: %d", row.Kind, row.Queue, waited, row.KindWorkers),
 			Advice: fmt.Sprintf("`jobq why %d` says what it waits for; if for a slot: give the queue more slots or workers, and look for jobs that run for long: `jobq queues`, `jobq stats`", row.FirstID),

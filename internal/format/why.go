@@ -41,7 +41,7 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return queueRate(f, now)
 	case monitor.ReasonKeyRate:
 		return keyRate(f, now)
-	case monitor.ReasonQueuePaused, monitor.ReasonNoWorker, monitor.ReasonNoWorkerOfKind, monitor.ReasonKindInTrouble, monitor.ReasonWorkersFull:
+	case monitor.ReasonQueuePaused, monitor.ReasonNoWorker, monitor.ReasonNoWorkerOfKind, monitor.ReasonWorkersHeld, monitor.ReasonKindInTrouble, monitor.ReasonWorkersFull:
 		return whyQueue(reason, now)
 	case monitor.ReasonTableLocked:
 		return fmt.Sprintf("the table %s is locked in mode %s by %s", lock.Table, lock.Mode, lockedBy(lock, now)), endSession(lock)

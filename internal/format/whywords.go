@@ -131,6 +131,9 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 			}
 		}
 		return says, "register a handler for the kind, or correct the kind's name: jobq workers shows the kinds"
+	case monitor.ReasonWorkersHeld:
+		return fmt.Sprintf("its workers are held, %s in all: host %s%s%s", Number(f.Workers), f.Host, by(f), forHowLong(f, now)),
+			"let the host claim again: jobq workers release " + ShellWord(f.Host)
 	case monitor.ReasonKindInTrouble:
 		return fmt.Sprintf("the workers with kind %s do not start it now: %s on %s", f.Kind, f.Error, f.Worker), "mend that on the worker's machine; the job has lost no attempt"
 	default: // workers are full

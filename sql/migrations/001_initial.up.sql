@@ -1378,6 +1378,23 @@ comment on column jobq.worker.kind_slots is
   'Slots by kind, in each queue, as a JSON object: of kinds that have slots of their own; null: not known.';
 comment on column jobq.worker.keys is 'Names of the keys with which it can decrypt.';
 
+-- The hosts whose workers claim nothing, also workers that start later: a host that is held need not have one. Workers
+-- read it with each heartbeat, and claims do not.
+create table jobq.held_host (
+  host        text        not null,
+  held_at     timestamptz not null default clock_timestamp(),
+  held_by     text        not null,
+  hold_reason text,
+  constraint held_host_pkey primary key (host),
+  constraint "host must be 1 to 255 characters" check (char_length(host) between 1 and 255),
+  constraint "hold_reason must be at most 1024 characters" check (char_length(hold_reason) <= 1024)
+);
+comment on table jobq.held_host is 'Hosts whose workers claim nothing. Change them with jobq.act_host.';
+comment on column jobq.held_host.host is 'As workers write it: jobq.worker.hostname.';
+comment on column jobq.held_host.held_at is 'Since when its workers claim nothing.';
+comment on column jobq.held_host.held_by is 'Who holds it.';
+comment on column jobq.held_host.hold_reason is 'And why.';
+
 -- One row at most: when a janitor last said that it lives. A session lock cannot tell, since
 -- janitors behind a pooler hold none.
 create table jobq.janitor_seen (
@@ -6847,7 +6864,7 @@ create table jobq.audit (
   held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
-  target       text,        -- the filter, the queue, the kind, the worker or the schedule
+  target       text,        -- the filter, the queue, the kind, the worker, the host or the schedule
   note         text,
   -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns; of a key: which, and
   -- its weight
@@ -6859,7 +6876,7 @@ create table jobq.audit (
   constraint "action must be known"
   check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
     'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
-    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
+    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold', 'host_release')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -9367,6 +9384,7 @@ end $$;
 --   silent    it has sent nothing for 30 seconds, which are three heartbeats
 --   draining  it takes no more jobs
 --   lacking   it does not have the kind
+--   held      it has the kind, and somebody holds its host
 --   troubled  it has the kind, and cannot start it now
 --   able      none of these
 --
@@ -9376,18 +9394,19 @@ end $$;
 -- first lease. Each lease of a worker in which some kind has slots of its own is asked for its kind, with one look-up.
 create function jobq.why_workers(job_queue text, job_kind text)
   returns table (id text, heartbeat_at timestamptz, kinds text[], trouble text, state text, own_slots boolean,
-    slots bigint, held bigint, oldest bigint, oldest_since timestamptz)
+    slots bigint, held bigint, oldest bigint, oldest_since timestamptz, host text)
   language plpgsql stable
   as $$
 begin
   return query
     with serving as materialized (
-      select w.id, w.heartbeat_at, w.kinds, w.kind_slots, w.programs -> job_kind ->> 'trouble' as trouble,
+      select w.id, w.hostname, w.heartbeat_at, w.kinds, w.kind_slots, w.programs -> job_kind ->> 'trouble' as trouble,
           coalesce(w.kind_slots ->> job_kind, w.queues ->> job_queue)::bigint as slots,
           case
             when w.heartbeat_at < statement_timestamp() - interval '30 s' then 'silent'
             when w.draining or w.drain_requested_at is not null then 'draining'
             when not w.kinds && array[job_kind] then 'lacking'
+            when (select h.host from jobq.held_host h where h.host = w.hostname limit 1) is not null then 'held'
             when w.programs -> job_kind ->> 'trouble' <> '' then 'troubled'
             else 'able'
           end as state
@@ -9409,7 +9428,7 @@ begin
         group by l.owner
     )
     select s.id, s.heartbeat_at, s.kinds, s.trouble, s.state, s.kind_slots ? job_kind, s.slots, coalesce(l.held, 0),
-        l.oldest, l.oldest_since
+        l.oldest, l.oldest_since, s.hostname
       from serving s
       left join leased l on l.owner = s.id;
 end $$;
@@ -9423,8 +9442,10 @@ declare
   w record;
 begin
   select count(*) filter (where x.state = 'silent') as silent, count(*) filter (where x.state = 'draining') as draining,
-      count(*) filter (where x.state in ('lacking', 'troubled', 'able')) as live,
+      count(*) filter (where x.state in ('lacking', 'held', 'troubled', 'able')) as live,
       count(*) filter (where x.state = 'troubled') as troubled, count(*) filter (where x.state = 'able') as able,
+      count(*) filter (where x.state = 'held') as on_held_hosts,
+      min(x.host) filter (where x.state = 'held') as held_host,
       max(x.heartbeat_at) as heard_at,
       (array_agg(x.id order by x.id) filter (where x.state = 'troubled'))[1] as troubled_worker,
       (array_agg(x.trouble order by x.id) filter (where x.state = 'troubled'))[1] as trouble,
@@ -9438,13 +9459,19 @@ begin
   if w.live = 0 then
     reason := 'no_worker';
     facts := jsonb_build_object('queue', job_queue, 'silent', w.silent, 'draining', w.draining, 'heard_at', w.heard_at);
-  elsif w.able + w.troubled = 0 then
+  elsif w.able + w.troubled + w.on_held_hosts = 0 then
     reason := 'no_worker_of_kind';
     select jsonb_build_object('queue', job_queue, 'kind', job_kind, 'workers', w.live, 'kinds_total', count(*), 'kinds',
         coalesce((array_agg(k.kind order by k.kind))[:20], '{}'))
       into facts
       from (select distinct u.kind from jobq.why_workers(job_queue, job_kind) x cross join unnest(x.kinds) as u(kind)
           where x.state = 'lacking') k;
+  elsif w.able + w.troubled = 0 then
+    reason := 'workers_held';
+    select jsonb_build_object('queue', job_queue, 'kind', job_kind, 'workers', w.on_held_hosts, 'host', h.host, 'since',
+        h.held_at, 'by', h.held_by, 'note', h.hold_reason)
+      into facts
+      from jobq.held_host h where h.host = w.held_host;
   elsif w.able = 0 then
     reason := 'kind_in_trouble';
     facts := jsonb_build_object('kind', job_kind, 'workers', w.troubled, 'worker', w.troubled_worker, 'error',
@@ -9548,7 +9575,7 @@ begin
   return query select s.reason, s.facts from jobq.why_stopped(job_queue, job_kind, job_key, row_locked) s;
   stopped := found;
   select s.reason, s.facts into workers from jobq.why_served(job_queue, job_kind) s;
-  if workers.reason in ('no_worker', 'no_worker_of_kind', 'kind_in_trouble') then
+  if workers.reason in ('no_worker', 'no_worker_of_kind', 'workers_held', 'kind_in_trouble') then
     stopped := true;
     return query select workers.reason, workers.facts;
   end if;
@@ -10123,6 +10150,47 @@ begin
 end $$;
 comment on function jobq.act_lost is
   'Takes all leases of a worker away, which does not come back: its jobs use no attempt.';
+
+-- act_host holds a host (host_hold), or releases it (host_release). The workers of a host that is held claim nothing,
+-- also those that start later. What they run goes on, and what they have claimed and not begun goes back without an
+-- attempt. They learn of it at once, or with their next heartbeat.
+--
+-- It returns the id of the audit row, null if the host was held, or not held, already; and how many workers the host
+-- has now. The name must be equal to theirs in jobq.worker.hostname. One that no worker has can be held.
+create function jobq.act_host(actor text, action text, host text, note text)
+    returns table (audit bigint, workers bigint)
+  language plpgsql
+  as $$
+declare
+  was text; -- the reason for a hold that ends
+  problem text := coalesce(
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
+    case when action is null or action not in ('host_hold', 'host_release') then
+      format('action must be host_hold or host_release, not %s', coalesce(left(action, 100), 'null')) end,
+    jobq.length_problem('host', host, 255),
+    jobq.note_problem(note));
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if act_host.action = 'host_hold' then
+    insert into jobq.held_host (host, held_by, hold_reason)
+      values (act_host.host, jobq.actor_of(act_host.actor), nullif(act_host.note, ''))
+      on conflict on constraint held_host_pkey do nothing;
+  else
+    delete from jobq.held_host h where h.host = act_host.host returning h.hold_reason into was;
+  end if;
+  if found then
+    perform jobq.notify('drain', w.id) from jobq.worker w where w.hostname = act_host.host;
+    audit := jobq.audit_begin(act_host.actor, act_host.action, act_host.host, nullif(act_host.note, ''), null,
+      case when was is not null then jsonb_build_object('hold_reason', was) end);
+  end if;
+  select count(*) into workers from jobq.worker w where w.hostname = act_host.host;
+  return next;
+end $$;
+comment on function jobq.act_host is
+  'Holds a host, whose workers then claim nothing, or releases it; returns the number of the action, null if nothing '
+  'changed, and how many workers the host has.';
 
 -- Jobs that were cancelled because a job for which they waited had failed, and that wait again when it is requeued.
 
@@ -10762,7 +10830,31 @@ begin
   return null;
 end $$;
 
--- undo_whole takes back an action that was not on jobs: on a queue, a kind, a partition key, or the
+-- undo_overtaken says which later action keeps one that was not on jobs from being taken back.
+create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns text
+  language sql stable
+  return format('%s %s meanwhile, by action %s',
+    case
+      when undone.change ? 'partition_key' then
+        format('key %s of queue %s', undone.change ->> 'partition_key', undone.target)
+      when undone.action like 'kind\_%' then format('kind %s', undone.target)
+      when undone.action like 'host\_%' then format('host %s', undone.target)
+      when undone.target is null then 'the settings'
+      when undone.action = 'settings' then format('the settings of queue %s', undone.target)
+      else format('queue %s', undone.target)
+    end,
+    case
+      when later.action = 'settings' then 'have been changed'
+      when later.action = 'key_weight' then 'has been given another weight'
+      when later.action = 'host_hold' then 'has been held'
+      when later.action = 'host_release' then 'has been released'
+      when later.action like '%\_pause' then 'has been paused'
+      when later.action like '%\_resume' then 'has been resumed'
+      else format('has had a %s', later.action)
+    end,
+    later.id);
+
+-- undo_whole takes back an action that was not on jobs: on a queue, a kind, a host, a partition key, or the
 -- settings. It must have been the last action on them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
   language plpgsql
@@ -10771,9 +10863,13 @@ declare
   of_kind constant boolean := undone.action like 'kind\_%';
   partition_key constant text := undone.change ->> 'partition_key';
   was constant jsonb := undone.replaced;
-  reason constant text := coalesce(was ->> 'pause_reason', 'undo');
-  opposite constant text := case when undone.action like '%pause' then replace(undone.action, 'pause', 'resume')
-    else replace(undone.action, 'resume', 'pause') end; -- of a weight, and of settings, it is the same action
+  reason constant text := coalesce(was ->> 'pause_reason', was ->> 'hold_reason', 'undo');
+  opposite constant text := case -- of a weight, and of settings, it is the same action
+    when undone.action = 'host_hold' then 'host_release'
+    when undone.action = 'host_release' then 'host_hold'
+    when undone.action like '%pause' then replace(undone.action, 'pause', 'resume')
+    else replace(undone.action, 'resume', 'pause') end;
+  of_host constant boolean := undone.action like 'host\_%';
   later jobq.audit;
 begin
   -- Nobody changes it from here on.
@@ -10782,7 +10878,9 @@ begin
     and undone.action = 'key_weight' for update;
   perform from jobq.paused_key k where k.queue = undone.target and k.key = partition_key
     and undone.action <> 'key_weight' for update;
-  perform from jobq.queue q where q.name = undone.target and not of_kind and partition_key is null for update;
+  perform from jobq.held_host h where h.host = undone.target and of_host for update;
+  perform from jobq.queue q where q.name = undone.target and not of_kind and not of_host and partition_key is null
+    for update;
   perform from jobq.setting where undone.target is null for update;
   select a.* into later
     from jobq.audit a
@@ -10791,22 +10889,12 @@ begin
     order by a.id
     limit 1;
   if found then
-    raise sqlstate 'JQ003' using message = format('%s %s meanwhile, by action %s',
-      case when partition_key is not null then format('key %s of queue %s', partition_key, undone.target)
-        when of_kind then format('kind %s', undone.target)
-        when undone.target is null then 'the settings'
-        when undone.action = 'settings' then format('the settings of queue %s', undone.target)
-        else format('queue %s', undone.target) end,
-      case when later.action = 'settings' then 'have been changed'
-        when later.action = 'key_weight' then 'has been given another weight'
-        when later.action like '%\_pause' then 'has been paused'
-        when later.action like '%\_resume' then 'has been resumed'
-        else format('has had a %s', later.action) end,
-      later.id);
+    raise sqlstate 'JQ003' using message = jobq.undo_overtaken(undone, later);
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);
     when of_kind then perform jobq.act_kind(actor, opposite, undone.target, reason);
+    when of_host then perform jobq.act_host(actor, opposite, undone.target, reason);
     when undone.action = 'key_weight' then
       perform jobq.act_key_weight(actor, undone.target, partition_key, (was ->> 'weight')::integer, 'undo');
     when partition_key is not null then
@@ -10911,7 +10999,7 @@ end $$;
 -- It returns for each job the states before and after the undo, or
 -- why the job stays as it is, with one of the codes of docs/sql.md. For an action that was
 -- not on jobs, such as a pause, it returns one row without states. Such an action must
--- have been the last one of its sort on its queue, kind, partition key or schedule, or
+-- have been the last one of its sort on its queue, kind, host, partition key or schedule, or
 -- on the settings (undo_whole, schedule_undo).
 --
 -- A call takes the next 1,000 jobs of the action, by their ids; ended says

@@ -35,6 +35,12 @@ select d.audit::bigint as audit
 select l.audit::bigint as audit, l.jobs::bigint as jobs, l.locked::bigint as locked
   from jobq.act_lost(sqlc.arg(actor)::text, sqlc.arg(worker)::text, sqlc.narg(note)::text) l;
 
+-- HostAct holds a host or releases it, and records it. Its audit is 0 when there was nothing to do; workers is how many
+-- workers the host has. Needs held_host_pkey.
+-- name: HostAct :one
+select coalesce(a.audit, 0)::bigint as audit, a.workers::bigint as workers
+  from jobq.act_host(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(host)::text, sqlc.narg(note)::text) a;
+
 -- AuditUndo takes back an action on the next 1,000 of its jobs. A job that has changed since stays
 -- as it is, and its row says why. ended says that there are no more jobs. An action that was not on
 -- jobs has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the jobs in id

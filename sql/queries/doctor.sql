@@ -1,7 +1,7 @@
--- DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has
--- waited longest could have run, its id, and how many live workers serve the queue, and the kind in
--- it. It reads the first jobs of the lines of each queue (line_heads), so neither a key nor a priority
--- with many jobs hides the others.
+-- DoctorWaiting is about the jobs that wait to run, by queue and kind: for how long the one that has waited longest
+-- could have run, its id, and how many live workers serve the queue, and the kind in it; and how many of these are on
+-- hosts that are held, and one of the hosts. It reads the first jobs of the lines of each queue (line_heads), so
+-- neither a key nor a priority with many jobs hides the others.
 --
 -- In each queue it looks at job_count jobs and half as many lines. With more than ten queues it
 -- looks at fewer jobs of each, 6 at least, so that all queues together have ten times job_count:
@@ -44,7 +44,8 @@ with recursive ready as (
     ) j
     group by j.queue, j.kind
 ), live as materialized (
-  select w.queues, w.kinds from jobq.worker w
+  select w.queues, w.kinds, h.host as held_host from jobq.worker w
+    left join jobq.held_host h on h.host = w.hostname
     where not w.draining and w.drain_requested_at is null
       and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
 )
@@ -54,6 +55,10 @@ select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.i
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
     (select count(*) from live l
         where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
+    (select count(l.held_host) from live l
+        where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as held_workers,
+    (select coalesce(min(l.held_host), '') from live l
+        where l.queues -> x.queue is not null and x.kind = any(l.kinds))::text as held_host,
     (q.paused_at is not null or exists (select from jobq.kind k
         where k.name = x.kind and k.paused_at is not null))::boolean as paused
   from waiting x
@@ -131,6 +136,34 @@ select p.what::text as what, p.name::text as name, coalesce(p.queue, '')::text a
       order by k.paused_at limit 100)
   ) p
   order by p.what desc, p.queue, p.name
+  limit 100;
+
+-- DoctorHeld is every host that has been held for longer than the age, the longest first, with how many live workers it
+-- has.
+-- name: DoctorHeld :many
+select h.host, extract(epoch from clock_timestamp() - h.held_at)::float8 as held_seconds, h.held_by,
+    coalesce(h.hold_reason, '')::text as hold_reason,
+    (select count(*) from jobq.worker w where w.hostname = h.host
+        and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval)::bigint as workers
+  from jobq.held_host h
+  where h.held_at < statement_timestamp() - sqlc.arg(age)::interval
+  order by h.held_at
+  limit 100;
+
+-- DoctorTroubles is what live workers say why they do not start jobs of a kind now, by kind and worker; and how many
+-- live workers have the kind. They are the 100 first.
+-- name: DoctorTroubles :many
+with live as materialized (
+  select w.id, w.kinds, w.programs from jobq.worker w
+    where not w.draining and w.drain_requested_at is null
+      and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+)
+select p.kind::text as kind, l.id::text as worker, (p.program ->> 'trouble')::text as trouble,
+    (select count(*) from live x where p.kind = any(x.kinds))::bigint as workers
+  from live l
+  cross join lateral jsonb_each(case when jsonb_typeof(l.programs) = 'object' then l.programs end) as p(kind, program)
+  where p.program ->> 'trouble' <> ''
+  order by p.kind, l.id
   limit 100;
 
 -- DoctorWorkers counts the live workers of each version.

@@ -52,6 +52,7 @@ with recursive ready as (
       then least((s.queues ->> s.name)::numeric, 1000000) end)::bigint as slots
     from (select jsonb_object_keys(case when jsonb_typeof(w.queues) = 'object' then w.queues end) as name,
         case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute'
+              and (select h.host from jobq.held_host h where h.host = w.hostname limit 1) is null
             then w.queues end as queues
       from jobq.worker w
       limit 1000) s

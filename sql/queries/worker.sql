@@ -1,13 +1,13 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends on this row: it is for people, and the
 -- janitor deletes it. WorkerBeat returns a row for each queue: its settings, defaults included, and how many workers
 -- had room for the same jobs. In each row are also for how long somebody still watches, and so wants digests
--- (watched_ms); whether an operator wants the worker to drain; and the lowest version that works with the tables
--- (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the queue is due, -1 if
--- there is none. It looks whether the server was promoted or restored: see generation_check.
+-- (watched_ms); whether an operator wants the worker to drain, or holds its host, and why; and the lowest version that
+-- works with the tables (compatible_from, docs/decisions/0026). suspect_ms is in how many milliseconds a suspect of the
+-- queue is due, -1 if there is none. It looks whether the server was promoted or restored: see generation_check.
 --
 -- An idle worker asks no more than this. is_empty says, of the queues at which it is to look, that no job without a
 -- partition key waits there: such a queue needs no poll. And it renews the announcements that the worker waits
--- (wait_announce): announced is what that has returned. Needs pending_claim_idx.
+-- (wait_announce): announced is what that has returned. Needs pending_claim_idx and held_host_pkey.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -40,6 +40,8 @@ select n.name::text as queue,
       where x.expires_at < clock_timestamp() + interval '5 minutes'), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w
         where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
+    exists (select from jobq.held_host h where h.host = sqlc.arg(hostname)) as host_held,
+    coalesce((select h.hold_reason from jobq.held_host h where h.host = sqlc.arg(hostname)), '')::text as hold_reason,
     (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from,
     coalesce((select greatest(s.due_ms, 0) from jobq.suspect_next(n.name, sqlc.arg(kinds)::text[]) s),
         -1)::bigint as suspect_ms,
@@ -55,9 +57,9 @@ select n.name::text as queue,
   -- Its turn would then be held while somebody has that row.
   where (select b.id from beat b) is not null and (select c.advanced is not null from checked c);
 
--- WorkerOutcomes is what the other workers that live say of their runs of these kinds: how many have the kind and do
--- not leave it to others; of those of which a run has ended within since_ms, how their last runs ended; and how long
--- ago one has completed, -1 if none has.
+-- WorkerOutcomes is what the other workers that live, and are not held, say of their runs of these kinds: how many
+-- have the kind and do not leave it to others; of those of which a run has ended within since_ms, how their last runs
+-- ended; and how long ago one has completed, -1 if none has.
 -- name: WorkerOutcomes :many
 select k.kind::text as kind, count(*) filter (where w.id is not null and w.outcome -> 'rests' is null) as live,
     coalesce(sum((w.outcome ->> 'ok')::bigint) filter (where w.ended_ms < k.since_ms), 0)::bigint as ok,
@@ -73,6 +75,7 @@ select k.kind::text as kind, count(*) filter (where w.id is not null and w.outco
           from jobq.worker x
           where x.id <> sqlc.arg(id) and x.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
             and not x.draining and x.drain_requested_at is null and x.kinds @> array[k.kind]
+            and (select h.host from jobq.held_host h where h.host = x.hostname limit 1) is null
       ) y
   ) w on true
   group by k.kind;
@@ -89,6 +92,7 @@ delete from jobq.worker w where w.id = sqlc.arg(id);
 -- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
+    d.held_at, coalesce(d.held_by, '')::text as held_by, coalesce(d.hold_reason, '')::text as hold_reason,
     coalesce(h.running, 0)::bigint as running, coalesce(h.claimed, 0)::bigint as claimed
   from jobq.worker w
   left join (
@@ -99,7 +103,15 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.kind_slots, w.pr
             - (select count(*) from unnest(l.ended_slots) as e(slot) where e.slot > l.begun) as jobs) a
       group by l.owner
   ) h on h.owner = w.id
+  left join jobq.held_host d on d.host = w.hostname
   order by w.id;
+
+-- HeldHostList is every host that is held, also those without a worker, up to row_count.
+-- name: HeldHostList :many
+select h.host, h.held_at, h.held_by, coalesce(h.hold_reason, '')::text as hold_reason
+  from jobq.held_host h
+  order by h.host
+  limit sqlc.arg(row_count)::integer;
 
 -- WorkerPrune removes workers that have been silent for too long and hold no lease. A heartbeat that lies far
 -- ahead is of a clock that was set back, and of a worker that has been silent since.

@@ -69,3 +69,44 @@ begin
 end $$;
 comment on function jobq.act_lost is
   'Takes all leases of a worker away, which does not come back: its jobs use no attempt.';
+
+-- act_host holds a host (host_hold), or releases it (host_release). The workers of a host that is held claim nothing,
+-- also those that start later. What they run goes on, and what they have claimed and not begun goes back without an
+-- attempt. They learn of it at once, or with their next heartbeat.
+--
+-- It returns the id of the audit row, null if the host was held, or not held, already; and how many workers the host
+-- has now. The name must be equal to theirs in jobq.worker.hostname. One that no worker has can be held.
+create function jobq.act_host(actor text, action text, host text, note text)
+    returns table (audit bigint, workers bigint)
+  language plpgsql
+  as $$
+declare
+  was text; -- the reason for a hold that ends
+  problem text := coalesce(
+    jobq.length_problem('actor', jobq.actor_of(actor), 255),
+    case when action is null or action not in ('host_hold', 'host_release') then
+      format('action must be host_hold or host_release, not %s', coalesce(left(action, 100), 'null')) end,
+    jobq.length_problem('host', host, 255),
+    jobq.note_problem(note));
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if act_host.action = 'host_hold' then
+    insert into jobq.held_host (host, held_by, hold_reason)
+      values (act_host.host, jobq.actor_of(act_host.actor), nullif(act_host.note, ''))
+      on conflict on constraint held_host_pkey do nothing;
+  else
+    delete from jobq.held_host h where h.host = act_host.host returning h.hold_reason into was;
+  end if;
+  if found then
+    perform jobq.notify('drain', w.id) from jobq.worker w where w.hostname = act_host.host;
+    audit := jobq.audit_begin(act_host.actor, act_host.action, act_host.host, nullif(act_host.note, ''), null,
+      case when was is not null then jsonb_build_object('hold_reason', was) end);
+  end if;
+  select count(*) into workers from jobq.worker w where w.hostname = act_host.host;
+  return next;
+end $$;
+comment on function jobq.act_host is
+  'Holds a host, whose workers then claim nothing, or releases it; returns the number of the action, null if nothing '
+  'changed, and how many workers the host has.';

@@ -17,7 +17,7 @@ create table jobq.audit (
   held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
-  target       text,        -- the filter, the queue, the kind, the worker or the schedule
+  target       text,        -- the filter, the queue, the kind, the worker, the host or the schedule
   note         text,
   -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns; of a key: which, and
   -- its weight
@@ -29,7 +29,7 @@ create table jobq.audit (
   constraint "action must be known"
   check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
     'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
-    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
+    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold', 'host_release')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),

@@ -191,7 +191,31 @@ begin
   return null;
 end $$;
 
--- undo_whole takes back an action that was not on jobs: on a queue, a kind, a partition key, or the
+-- undo_overtaken says which later action keeps one that was not on jobs from being taken back.
+create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns text
+  language sql stable
+  return format('%s %s meanwhile, by action %s',
+    case
+      when undone.change ? 'partition_key' then
+        format('key %s of queue %s', undone.change ->> 'partition_key', undone.target)
+      when undone.action like 'kind\_%' then format('kind %s', undone.target)
+      when undone.action like 'host\_%' then format('host %s', undone.target)
+      when undone.target is null then 'the settings'
+      when undone.action = 'settings' then format('the settings of queue %s', undone.target)
+      else format('queue %s', undone.target)
+    end,
+    case
+      when later.action = 'settings' then 'have been changed'
+      when later.action = 'key_weight' then 'has been given another weight'
+      when later.action = 'host_hold' then 'has been held'
+      when later.action = 'host_release' then 'has been released'
+      when later.action like '%\_pause' then 'has been paused'
+      when later.action like '%\_resume' then 'has been resumed'
+      else format('has had a %s', later.action)
+    end,
+    later.id);
+
+-- undo_whole takes back an action that was not on jobs: on a queue, a kind, a host, a partition key, or the
 -- settings. It must have been the last action on them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
   language plpgsql
@@ -200,9 +224,13 @@ declare
   of_kind constant boolean := undone.action like 'kind\_%';
   partition_key constant text := undone.change ->> 'partition_key';
   was constant jsonb := undone.replaced;
-  reason constant text := coalesce(was ->> 'pause_reason', 'undo');
-  opposite constant text := case when undone.action like '%pause' then replace(undone.action, 'pause', 'resume')
-    else replace(undone.action, 'resume', 'pause') end; -- of a weight, and of settings, it is the same action
+  reason constant text := coalesce(was ->> 'pause_reason', was ->> 'hold_reason', 'undo');
+  opposite constant text := case -- of a weight, and of settings, it is the same action
+    when undone.action = 'host_hold' then 'host_release'
+    when undone.action = 'host_release' then 'host_hold'
+    when undone.action like '%pause' then replace(undone.action, 'pause', 'resume')
+    else replace(undone.action, 'resume', 'pause') end;
+  of_host constant boolean := undone.action like 'host\_%';
   later jobq.audit;
 begin
   -- Nobody changes it from here on.
@@ -211,7 +239,9 @@ begin
     and undone.action = 'key_weight' for update;
   perform from jobq.paused_key k where k.queue = undone.target and k.key = partition_key
     and undone.action <> 'key_weight' for update;
-  perform from jobq.queue q where q.name = undone.target and not of_kind and partition_key is null for update;
+  perform from jobq.held_host h where h.host = undone.target and of_host for update;
+  perform from jobq.queue q where q.name = undone.target and not of_kind and not of_host and partition_key is null
+    for update;
   perform from jobq.setting where undone.target is null for update;
   select a.* into later
     from jobq.audit a
@@ -220,22 +250,12 @@ begin
     order by a.id
     limit 1;
   if found then
-    raise sqlstate 'JQ003' using message = format('%s %s meanwhile, by action %s',
-      case when partition_key is not null then format('key %s of queue %s', partition_key, undone.target)
-        when of_kind then format('kind %s', undone.target)
-        when undone.target is null then 'the settings'
-        when undone.action = 'settings' then format('the settings of queue %s', undone.target)
-        else format('queue %s', undone.target) end,
-      case when later.action = 'settings' then 'have been changed'
-        when later.action = 'key_weight' then 'has been given another weight'
-        when later.action like '%\_pause' then 'has been paused'
-        when later.action like '%\_resume' then 'has been resumed'
-        else format('has had a %s', later.action) end,
-      later.id);
+    raise sqlstate 'JQ003' using message = jobq.undo_overtaken(undone, later);
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);
     when of_kind then perform jobq.act_kind(actor, opposite, undone.target, reason);
+    when of_host then perform jobq.act_host(actor, opposite, undone.target, reason);
     when undone.action = 'key_weight' then
       perform jobq.act_key_weight(actor, undone.target, partition_key, (was ->> 'weight')::integer, 'undo');
     when partition_key is not null then
@@ -340,7 +360,7 @@ end $$;
 -- It returns for each job the states before and after the undo, or
 -- why the job stays as it is, with one of the codes of docs/sql.md. For an action that was
 -- not on jobs, such as a pause, it returns one row without states. Such an action must
--- have been the last one of its sort on its queue, kind, partition key or schedule, or
+-- have been the last one of its sort on its queue, kind, host, partition key or schedule, or
 -- on the settings (undo_whole, schedule_undo).
 --
 -- A call takes the next 1,000 jobs of the action, by their ids; ended says

@@ -136,6 +136,7 @@ end $$;
 --   silent    it has sent nothing for 30 seconds, which are three heartbeats
 --   draining  it takes no more jobs
 --   lacking   it does not have the kind
+--   held      it has the kind, and somebody holds its host
 --   troubled  it has the kind, and cannot start it now
 --   able      none of these
 --
@@ -145,18 +146,19 @@ end $$;
 -- first lease. Each lease of a worker in which some kind has slots of its own is asked for its kind, with one look-up.
 create function jobq.why_workers(job_queue text, job_kind text)
   returns table (id text, heartbeat_at timestamptz, kinds text[], trouble text, state text, own_slots boolean,
-    slots bigint, held bigint, oldest bigint, oldest_since timestamptz)
+    slots bigint, held bigint, oldest bigint, oldest_since timestamptz, host text)
   language plpgsql stable
   as $$
 begin
   return query
     with serving as materialized (
-      select w.id, w.heartbeat_at, w.kinds, w.kind_slots, w.programs -> job_kind ->> 'trouble' as trouble,
+      select w.id, w.hostname, w.heartbeat_at, w.kinds, w.kind_slots, w.programs -> job_kind ->> 'trouble' as trouble,
           coalesce(w.kind_slots ->> job_kind, w.queues ->> job_queue)::bigint as slots,
           case
             when w.heartbeat_at < statement_timestamp() - interval '30 s' then 'silent'
             when w.draining or w.drain_requested_at is not null then 'draining'
             when not w.kinds && array[job_kind] then 'lacking'
+            when (select h.host from jobq.held_host h where h.host = w.hostname limit 1) is not null then 'held'
             when w.programs -> job_kind ->> 'trouble' <> '' then 'troubled'
             else 'able'
           end as state
@@ -178,7 +180,7 @@ begin
         group by l.owner
     )
     select s.id, s.heartbeat_at, s.kinds, s.trouble, s.state, s.kind_slots ? job_kind, s.slots, coalesce(l.held, 0),
-        l.oldest, l.oldest_since
+        l.oldest, l.oldest_since, s.hostname
       from serving s
       left join leased l on l.owner = s.id;
 end $$;
@@ -192,8 +194,10 @@ declare
   w record;
 begin
   select count(*) filter (where x.state = 'silent') as silent, count(*) filter (where x.state = 'draining') as draining,
-      count(*) filter (where x.state in ('lacking', 'troubled', 'able')) as live,
+      count(*) filter (where x.state in ('lacking', 'held', 'troubled', 'able')) as live,
       count(*) filter (where x.state = 'troubled') as troubled, count(*) filter (where x.state = 'able') as able,
+      count(*) filter (where x.state = 'held') as on_held_hosts,
+      min(x.host) filter (where x.state = 'held') as held_host,
       max(x.heartbeat_at) as heard_at,
       (array_agg(x.id order by x.id) filter (where x.state = 'troubled'))[1] as troubled_worker,
       (array_agg(x.trouble order by x.id) filter (where x.state = 'troubled'))[1] as trouble,
@@ -207,13 +211,19 @@ begin
   if w.live = 0 then
     reason := 'no_worker';
     facts := jsonb_build_object('queue', job_queue, 'silent', w.silent, 'draining', w.draining, 'heard_at', w.heard_at);
-  elsif w.able + w.troubled = 0 then
+  elsif w.able + w.troubled + w.on_held_hosts = 0 then
     reason := 'no_worker_of_kind';
     select jsonb_build_object('queue', job_queue, 'kind', job_kind, 'workers', w.live, 'kinds_total', count(*), 'kinds',
         coalesce((array_agg(k.kind order by k.kind))[:20], '{}'))
       into facts
       from (select distinct u.kind from jobq.why_workers(job_queue, job_kind) x cross join unnest(x.kinds) as u(kind)
           where x.state = 'lacking') k;
+  elsif w.able + w.troubled = 0 then
+    reason := 'workers_held';
+    select jsonb_build_object('queue', job_queue, 'kind', job_kind, 'workers', w.on_held_hosts, 'host', h.host, 'since',
+        h.held_at, 'by', h.held_by, 'note', h.hold_reason)
+      into facts
+      from jobq.held_host h where h.host = w.held_host;
   elsif w.able = 0 then
     reason := 'kind_in_trouble';
     facts := jsonb_build_object('kind', job_kind, 'workers', w.troubled, 'worker', w.troubled_worker, 'error',
@@ -317,7 +327,7 @@ begin
   return query select s.reason, s.facts from jobq.why_stopped(job_queue, job_kind, job_key, row_locked) s;
   stopped := found;
   select s.reason, s.facts into workers from jobq.why_served(job_queue, job_kind) s;
-  if workers.reason in ('no_worker', 'no_worker_of_kind', 'kind_in_trouble') then
+  if workers.reason in ('no_worker', 'no_worker_of_kind', 'workers_held', 'kind_in_trouble') then
     stopped := true;
     return query select workers.reason, workers.facts;
   end if;

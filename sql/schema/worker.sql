@@ -50,6 +50,23 @@ comment on column jobq.worker.kind_slots is
   'Slots by kind, in each queue, as a JSON object: of kinds that have slots of their own; null: not known.';
 comment on column jobq.worker.keys is 'Names of the keys with which it can decrypt.';
 
+-- The hosts whose workers claim nothing, also workers that start later: a host that is held need not have one. Workers
+-- read it with each heartbeat, and claims do not.
+create table jobq.held_host (
+  host        text        not null,
+  held_at     timestamptz not null default clock_timestamp(),
+  held_by     text        not null,
+  hold_reason text,
+  constraint held_host_pkey primary key (host),
+  constraint "host must be 1 to 255 characters" check (char_length(host) between 1 and 255),
+  constraint "hold_reason must be at most 1024 characters" check (char_length(hold_reason) <= 1024)
+);
+comment on table jobq.held_host is 'Hosts whose workers claim nothing. Change them with jobq.act_host.';
+comment on column jobq.held_host.host is 'As workers write it: jobq.worker.hostname.';
+comment on column jobq.held_host.held_at is 'Since when its workers claim nothing.';
+comment on column jobq.held_host.held_by is 'Who holds it.';
+comment on column jobq.held_host.hold_reason is 'And why.';
+
 -- One row at most: when a janitor last said that it lives. A session lock cannot tell, since
 -- janitors behind a pooler hold none.
 create table jobq.janitor_seen (

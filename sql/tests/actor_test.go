@@ -23,6 +23,7 @@ var actorCalls = map[string]actorCall{
 	"act_lost":         {"insert into jobq.worker (id, pid, hostname, version, queues, kinds, kind_slots) values ('w', 1, 'h', 'v', '{}', '{}', '{}')", "select jobq.act_lost(null, 'w', null)"},
 	"act_key":          {"", "select jobq.act_key(null, 'key_pause', 'q', 'a', null)"},
 	"act_key_weight":   {"", "select jobq.act_key_weight(null, 'q', 'a', 3, null)"},
+	"act_host":         {"", "select jobq.act_host(null, 'host_hold', 'h', null)"},
 	"act_kind":         {"", "select jobq.act_kind(null, 'kind_pause', 'k', null)"},
 	"act_queue":        {"", "select jobq.act_queue(null, 'pause', 'q', null)"},
 	"act_queue_set":    {"", `select jobq.act_queue_set(null, 'q', '{"lease": "5 min"}')`},
@@ -91,6 +92,6 @@ func (c *actorCall) actors(t *testing.T, pool *pgxpool.Pool, setting string) (ac
 	require.NoError(t, tx.QueryRow(ctx, "select actor from jobq.audit order by id desc limit 1").Scan(&actor))
 	require.NoError(t, tx.QueryRow(ctx, `select array(select paused_by from jobq.queue where paused_by is not null
 		union all select paused_by from jobq.kind where paused_by is not null union all select paused_by from jobq.paused_key
-		union all select paused_by from jobq.schedule where paused_by is not null)`).Scan(&paused))
+		union all select held_by from jobq.held_host union all select paused_by from jobq.schedule where paused_by is not null)`).Scan(&paused))
 	return actor, paused
 }

@@ -143,7 +143,8 @@ func (p *Part) effectOf(action jobq.Action, who about) string {
 		return who.pick("it is changed as the audit says; ", "they are changed as the audit says; ") + undo + " undoes it"
 	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight,
 		jobq.ActionDrain, jobq.ActionLost, jobq.ActionSettings, jobq.ActionExport, jobq.ActionUndo,
-		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
+		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun,
+		jobq.ActionHostHold, jobq.ActionHostRelease:
 	}
 	return string(action)
 }

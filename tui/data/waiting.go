@@ -32,26 +32,55 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 	if !f.Known(Workers) || q.Available == 0 && kind == "" {
 		return reason, false
 	}
-	takers, hasKind, isApart := 0, false, false
-	for _, w := range f.Workers {
-		if w.Slots[q.Name] == 0 || w.Draining || f.now().Sub(w.HeartbeatAt) > WorkerSilence {
-			continue
-		}
-		takers++
-		isApart = isApart || len(w.KindSlots) > 0 // what runs in the slots of kinds cannot be told from what runs in those of the queue
-		hasKind = hasKind || len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)
-	}
+	t := f.takersOf(q.Name, kind)
 	switch {
-	case takers == 0:
+	case t.live == 0:
 		return monitor.Reason{Code: monitor.ReasonNoWorker}, true
-	case kind != "" && !hasKind:
+	case kind != "" && !t.hasKind:
 		return monitor.Reason{Code: monitor.ReasonNoWorkerOfKind, Facts: monitor.ReasonFacts{Kind: kind}}, true
+	case t.held > 0 && !t.isFree:
+		host := t.heldOne
+		return monitor.Reason{Code: monitor.ReasonWorkersHeld, Facts: monitor.ReasonFacts{
+			Workers: t.held, Host: host.Hostname, By: host.Held.By, Note: host.Held.Reason, Since: &host.Held.Since,
+		}}, true
 	case q.MaxRunning > 0 && q.Held() >= int64(q.MaxRunning):
 		return monitor.Reason{Code: monitor.ReasonQueueLimit, Facts: monitor.ReasonFacts{Running: q.Held(), Limit: int64(q.MaxRunning)}}, true
 	case q.ThrottledUntil != nil && q.Rate != nil:
 		return monitor.Reason{Code: monitor.ReasonQueueRate, Facts: monitor.ReasonFacts{Rate: q.Rate, Until: q.ThrottledUntil}}, true
-	case !isApart && q.Slots > 0 && q.Held() >= q.Slots && q.HeadRunAt != nil:
+	case !t.isApart && q.Slots > 0 && q.Held() >= q.Slots && q.HeadRunAt != nil:
 		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots}}, true
 	}
 	return reason, false
+}
+
+// takers are the workers that take jobs from a queue, as far as they live and do not drain.
+type takers struct {
+	live    int64
+	hasKind bool // one of them has the kind
+	isFree  bool // one that has it is not held
+	held    int64
+	heldOne *monitor.Worker // one of those that have the kind and are held
+	isApart bool            // kinds have slots of their own: what runs there cannot be told from what runs in those of the queue
+}
+
+// takersOf are the takers of a queue. Without a kind they are those of any kind.
+func (f *Facts) takersOf(queue, kind string) (t takers) {
+	for i, w := range f.Workers {
+		if w.Slots[queue] == 0 || w.Draining || f.now().Sub(w.HeartbeatAt) > WorkerSilence {
+			continue
+		}
+		t.live++
+		t.isApart = t.isApart || len(w.KindSlots) > 0
+		hasKind := kind == "" || len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)
+		t.hasKind = t.hasKind || hasKind
+		switch {
+		case !hasKind:
+		case w.Held == nil:
+			t.isFree = true
+		default:
+			t.held++
+			t.heldOne = &f.Workers[i]
+		}
+	}
+	return t
 }

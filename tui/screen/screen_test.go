@@ -381,6 +381,8 @@ func TestWhyWaiting(t *testing.T) {
 	live := monitor.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
 	able := live
 	able.Kinds = []string{"Send"}
+	held := able
+	held.Hostname, held.Held = "gpu-3", &monitor.Held{By: "ana", Reason: "bad disk", Since: paused}
 	apart := able
 	apart.KindSlots = map[string]int{"Resize": 4}
 	for _, test := range []struct {
@@ -391,6 +393,8 @@ func TestWhyWaiting(t *testing.T) {
 		{monitor.Queue{PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, nil, "the queue is paused by ana: audit"},
 		{monitor.Queue{}, nil, "no live worker takes jobs from the queue"},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{live}, "no live worker has kind Send"},
+		{monitor.Queue{Slots: 4}, []monitor.Worker{held, live}, "its workers are held, 1 in all: host"},
+		{monitor.Queue{Slots: 4}, []monitor.Worker{held, able}, ""},
 		{monitor.Queue{Slots: 4, Running: 3, QueueSettings: monitor.QueueSettings{MaxRunning: 3}}, []monitor.Worker{able}, "the queue is at its limit: 3 of 3 jobs run"},
 		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job"},
 		{monitor.Queue{Slots: 4, Running: 2, QueueSettings: monitor.QueueSettings{MaxRunning: 3, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}}, []monitor.Worker{able}, ""},

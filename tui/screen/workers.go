@@ -102,12 +102,15 @@ func (s *WorkerList) View() View {
 func (s *WorkerList) head() string {
 	now := s.Paint.Now()
 	var running, slots int64
-	silent := 0
+	silent, held := 0, 0
 	for _, w := range s.Facts.Workers {
 		running += w.Running
 		slots += slotsOf(w)
 		if now.Sub(w.HeartbeatAt) > data.WorkerSilence {
 			silent++
+		}
+		if w.Held != nil {
+			held++
 		}
 	}
 	head := fmt.Sprintf(" %s  %s/%s slots", format.Count(len(s.Facts.Workers), "worker"), format.Number(running), format.Number(slots))
@@ -122,6 +125,9 @@ func (s *WorkerList) head() string {
 		if !l.Since.IsZero() {
 			head += ", " + format.Ago(now.Sub(l.Since))
 		}
+	}
+	if held > 0 {
+		head += "  " + s.Paint.Warn.Render(fmt.Sprintf("%d held", held))
 	}
 	if silent > 0 {
 		head += "  " + s.Paint.Alarm.Render(fmt.Sprintf("%d silent", silent))
@@ -141,6 +147,9 @@ func (s *WorkerList) row(columns []widget.Column, w monitor.Worker, selected boo
 	name := widget.Clean(w.ID)
 	if w.Draining {
 		name += " drains"
+	}
+	if w.Held != nil {
+		name += " held"
 	}
 	marks := s.marks(selected)
 	heard := format.Ago(now.Sub(w.HeartbeatAt))
@@ -181,11 +190,32 @@ func (s *WorkerList) detail() []string {
 		}
 		kinds = widget.Clean(strings.Join(words, ", "))
 	}
-	return []string{
+	lines := []string{
 		s.Paint.Rule(s.cells, widget.Clean(w.ID)),
 		" slots     " + strings.Join(slots, ", "),
 		" kinds     " + kinds,
 	}
+	for _, line := range s.stopped(*w) {
+		lines = append(lines, " "+s.Paint.Warn.Render(line))
+	}
+	return lines
+}
+
+// stopped is why the worker claims nothing, or nothing of a kind.
+func (s *WorkerList) stopped(w monitor.Worker) (lines []string) {
+	if w.Held != nil {
+		line := fmt.Sprintf("held      %s is held by %s, for %s", w.Hostname, w.Held.By, format.Ago(s.Paint.Now().Sub(w.Held.Since)))
+		if w.Held.Reason != "" {
+			line += ": " + w.Held.Reason
+		}
+		lines = append(lines, widget.Clean(line))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(w.Programs)) {
+		if trouble := w.Programs[kind].Trouble; trouble != "" {
+			lines = append(lines, widget.Clean("waits     "+kind+": "+trouble))
+		}
+	}
+	return lines
 }
 
 // janitor is what the janitor looks after, and when it must act next.
@@ -258,6 +288,9 @@ func (s *WorkerList) Told() []string {
 		text := fmt.Sprintf("%s, %d running, heard of %s ago, up %s", widget.Clean(w.ID), w.Running, format.Ago(now.Sub(w.HeartbeatAt)), format.Ago(now.Sub(w.StartedAt)))
 		if w.Draining {
 			text += ", drains"
+		}
+		for _, line := range s.stopped(w) {
+			text += ", " + strings.Join(strings.Fields(line), " ")
 		}
 		lines = append(lines, toldRow(i, len(s.Facts.Workers), i == s.at(), text))
 	}
