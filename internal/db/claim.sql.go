@@ -232,7 +232,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key, c.lost::smallint as lost,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.claim_alone($1, $2::text[], $3, $4::interval) c
 `
@@ -330,7 +330,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key, c.lost::smallint as lost,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.lane_claim($1, $2::text[], $3, $4::interval,
     $5::boolean, $6::boolean,

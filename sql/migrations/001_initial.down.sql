@@ -217,6 +217,7 @@ drop function jobq.job_rewrite(jobq.pending,jsonb,jsonb);
 drop function jobq.job_lock(bigint,boolean);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
+drop function jobq.run_renewed(jobq.run);
 drop function jobq.cancel(bigint);
 drop function jobq.why_janitor();
 drop function jobq.why_table_locked(text[]);

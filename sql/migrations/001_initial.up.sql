@@ -2221,8 +2221,7 @@ create function jobq.claim_alone(of_queue text, of_kinds text[], of_owner text, 
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text,
-  lost smallint
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
@@ -4262,8 +4261,7 @@ create function jobq.lane_claim(
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text,
-  lost smallint
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql
   as $$
@@ -4533,9 +4531,8 @@ begin
       returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue,
         r.kind, r.created_at, coalesce(r.run_at, r.created_at), claimed,
             coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
-        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-        r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key,
-        coalesce(r.lost, 0)::smallint;
+        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)), r.checkpoint,
+        r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key, r.lost;
 end $$;
 
 -- What the janitor clears away of partition keys.
@@ -5552,6 +5549,17 @@ comment on function jobq.cancel is
   'Ends a job that waits, or asks the worker of a running one to stop; returns the state afterwards, null for no '
   'such job.';
 
+-- run_renewed is the row of run of a job that is to run again: it has one attempt at least, and all of its max_lost.
+create function jobq.run_renewed(ended jobq.run) returns jobq.run
+  language plpgsql immutable
+  as $$
+begin
+  ended.attempts := least(ended.attempts, 32766);
+  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended.lost := null;
+  return ended;
+end $$;
+
 -- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left, and with all of
 -- its max_lost if it had ended. It returns the job's state afterwards, or null if there is no such job. It raises an
 -- error if the job runs, if its args are gone, or if another unfinished job holds its unique key.
@@ -5584,9 +5592,7 @@ begin
         and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
       returning r.* into ended;
     if found then
-      ended.attempts := least(ended.attempts, 32766);
-      ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
-      ended.lost := null;
+      ended := jobq.run_renewed(ended);
       insert into jobq.pending as p
         select n.* from jobq.pending_of(ended, nextval('jobq.position_seq'), clock_timestamp(), ended.attempts,
           ended.crashes, ended.last_error, null, ended.checkpoint) n
@@ -10231,9 +10237,7 @@ begin
     raise sqlstate 'JQ003' using message = lost;
   end if;
   delete from jobq.run r where r.id = dependent_requeue.job_id and r.state = 'cancelled' returning r.* into ended;
-  ended.attempts := least(ended.attempts, 32766);
-  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
-  ended.lost := null;
+  ended := jobq.run_renewed(ended);
   insert into jobq.pending
     select n.* from jobq.pending_of(ended, null, coalesce(ended.run_at, ended.created_at), ended.attempts,
       ended.crashes, null, null, ended.checkpoint, true) n;

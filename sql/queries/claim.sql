@@ -132,7 +132,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key, c.lost::smallint as lost,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
     sqlc.arg(lease_per_job)::boolean, sqlc.arg(with_plain)::boolean,
@@ -197,7 +197,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key, c.lost::smallint as lost,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.claim_alone(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval) c;
 

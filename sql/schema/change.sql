@@ -65,6 +65,17 @@ comment on function jobq.cancel is
   'Ends a job that waits, or asks the worker of a running one to stop; returns the state afterwards, null for no '
   'such job.';
 
+-- run_renewed is the row of run of a job that is to run again: it has one attempt at least, and all of its max_lost.
+create function jobq.run_renewed(ended jobq.run) returns jobq.run
+  language plpgsql immutable
+  as $$
+begin
+  ended.attempts := least(ended.attempts, 32766);
+  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended.lost := null;
+  return ended;
+end $$;
+
 -- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left, and with all of
 -- its max_lost if it had ended. It returns the job's state afterwards, or null if there is no such job. It raises an
 -- error if the job runs, if its args are gone, or if another unfinished job holds its unique key.
@@ -97,9 +108,7 @@ begin
         and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
       returning r.* into ended;
     if found then
-      ended.attempts := least(ended.attempts, 32766);
-      ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
-      ended.lost := null;
+      ended := jobq.run_renewed(ended);
       insert into jobq.pending as p
         select n.* from jobq.pending_of(ended, nextval('jobq.position_seq'), clock_timestamp(), ended.attempts,
           ended.crashes, ended.last_error, null, ended.checkpoint) n

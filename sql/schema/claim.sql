@@ -49,8 +49,7 @@ create function jobq.claim_alone(of_queue text, of_kinds text[], of_owner text, 
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text,
-  lost smallint
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
