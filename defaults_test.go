@@ -23,7 +23,7 @@ func (invoice) Kind() string { return "invoice" }
 
 func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{
-		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
+		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, MaxLost: 20, Timeout: time.Minute, BackoffBase: 2 * time.Second,
 		BackoffMax: time.Hour, UniqueKey: i.Number, UniqueFor: time.Hour, OnConflict: jobq.ConflictSkip, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
 		OnParentFailure: jobq.ParentFailureRun,
 	}
@@ -54,8 +54,8 @@ func TestEnqueueDefaults(t *testing.T) {
 	for key, id := range map[string]int64{"7": one.ID, "8": many[0].ID} {
 		job, err := client.Get(ctx, id)
 		require.NoError(t, err)
-		require.Equal(t, []any{"billing", int16(-3), later, 7, time.Minute, key, "customer 17", []string{"money"}},
-			[]any{job.Queue, job.Priority, job.RunAt, job.MaxAttempts, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags})
+		require.Equal(t, []any{"billing", int16(-3), later, 7, 20, time.Minute, key, "customer 17", []string{"money"}},
+			[]any{job.Queue, job.Priority, job.RunAt, job.MaxAttempts, job.MaxLost, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags})
 		require.JSONEq(t, `{"team": "billing"}`, string(job.Metadata))
 		base, longest := backoff(id)
 		require.Equal(t, []time.Duration{2 * time.Second, time.Hour}, []time.Duration{base, longest})
@@ -68,14 +68,14 @@ func TestEnqueueDefaults(t *testing.T) {
 	require.Equal(t, jobq.Enqueued{ID: one.ID, Duplicate: true}, duplicate)
 
 	other, err := client.Enqueue(ctx, invoice{"9", later}, &jobq.EnqueueOptions{
-		Queue: "q", Priority: 5, Delay: time.Minute, MaxAttempts: 2, Timeout: time.Hour, BackoffBase: time.Minute, BackoffMax: time.Minute,
+		Queue: "q", Priority: 5, Delay: time.Minute, MaxAttempts: 2, MaxLost: 3, Timeout: time.Hour, BackoffBase: time.Minute, BackoffMax: time.Minute,
 		UniqueKey: "own", PartitionKey: "other", Tags: []string{"eu"}, Metadata: json.RawMessage(`1`),
 	})
 	require.NoError(t, err)
 	job, err := client.Get(ctx, other.ID)
 	require.NoError(t, err)
-	require.Equal(t, []any{"q", int16(5), 2, time.Hour, "own", "other", []string{"eu"}, json.RawMessage(`1`)},
-		[]any{job.Queue, job.Priority, job.MaxAttempts, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags, job.Metadata})
+	require.Equal(t, []any{"q", int16(5), 2, 3, time.Hour, "own", "other", []string{"eu"}, json.RawMessage(`1`)},
+		[]any{job.Queue, job.Priority, job.MaxAttempts, job.MaxLost, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags, job.Metadata})
 	require.True(t, job.RunAt.Before(later), "the caller has given a delay: the kind's time does not count")
 	base, longest := backoff(other.ID)
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{base, longest})

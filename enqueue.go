@@ -62,6 +62,10 @@ type EnqueueOptions struct {
 	// good: 1 to 32767. Default 25 (DefaultMaxAttempts), which with the default
 	// backoff is about four days, and 8.5 at most.
 	MaxAttempts int
+	// MaxLost is how many runs may be lost, because their worker or its host is gone, without using an
+	// attempt: 1 to 32767. One more fails the job for good. Default 0: as the queue has it (its setting
+	// max_lost), or else each lost run uses an attempt.
+	MaxLost int
 	// Timeout ends a run that takes longer; it counts as a failed attempt.
 	// Default 0: none.
 	Timeout time.Duration
@@ -317,6 +321,7 @@ func (c *Client) setColumns(columns *db.JobEnqueueManyParams, i int, job *Enqueu
 	setElement(&columns.Queues, count, i, params.Queue, params.Queue != "")
 	setElement(&columns.Priorities, count, i, params.Priority, params.Priority != 0)
 	setElement(&columns.MaxAttempts, count, i, params.MaxAttempts, params.MaxAttempts != 0)
+	setElement(&columns.MaxLosts, count, i, params.MaxLost, params.MaxLost != 0)
 	setElement(&columns.Delays, count, i, params.Delay, params.Delay.Valid)
 	setElement(&columns.Timeouts, count, i, params.Timeout, params.Timeout.Valid)
 	setElement(&columns.BackoffBases, count, i, params.BackoffBase, params.BackoffBase.Valid)
@@ -377,6 +382,7 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 	job.Queue = cmp.Or(job.Queue, defaults.Queue)
 	job.Priority = cmp.Or(job.Priority, defaults.Priority)
 	job.MaxAttempts = cmp.Or(job.MaxAttempts, defaults.MaxAttempts)
+	job.MaxLost = cmp.Or(job.MaxLost, defaults.MaxLost)
 	job.Timeout = cmp.Or(job.Timeout, defaults.Timeout)
 	job.BackoffBase = cmp.Or(job.BackoffBase, defaults.BackoffBase)
 	job.BackoffMax = cmp.Or(job.BackoffMax, defaults.BackoffMax)
@@ -417,7 +423,7 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	}
 	params := db.JobEnqueueParams{
 		Kind: job.Args.Kind(), Args: args, Queue: job.Queue, PartitionKey: job.PartitionKey, Metadata: job.Metadata,
-		Priority: int32(job.Priority), MaxAttempts: int32(job.MaxAttempts), // #nosec G115 -- checked above
+		Priority: int32(job.Priority), MaxAttempts: int32(job.MaxAttempts), MaxLost: int32(job.MaxLost), // #nosec G115 -- checked above
 		Delay: db.IntervalOrNull(job.Delay), Timeout: db.IntervalOrNull(job.Timeout),
 		BackoffBase: db.IntervalOrNull(job.BackoffBase), BackoffMax: db.IntervalOrNull(job.BackoffMax),
 	}
@@ -436,7 +442,8 @@ func checkOptions(options *EnqueueOptions) error {
 		return errors.New("after must be ids of jobs, above 0")
 	}
 	return cmp.Or(
-		storable.Text("on_parent_failure", string(options.OnParentFailure)), storable.MaxAttempts(options.MaxAttempts), storable.RunAt(options.RunAt),
+		storable.Text("on_parent_failure", string(options.OnParentFailure)), storable.Count("max_attempts", options.MaxAttempts),
+		storable.Count("max_lost", options.MaxLost), storable.RunAt(options.RunAt),
 		storable.Tags(options.Tags), storable.JSON("metadata", options.Metadata), options.checkUniqueness(),
 	)
 }

@@ -40,6 +40,7 @@ func TestInvalidInput(t *testing.T) {
 		"args too deep":      {jobtest.Raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
 		"number too large":   {jobtest.Raw("k", `1e400000`, nil), "out of range"},
 		"negative attempts":  {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
+		"too many lost":      {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{MaxLost: 32768}), "max_lost must be 1 to 32767"},
 		"too many attempts":  {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},
 		"negative timeout":   {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
 		"too many tags":      {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
@@ -56,7 +57,7 @@ func TestInvalidInput(t *testing.T) {
 
 	// The limits themselves are allowed.
 	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw(strings.Repeat("é", 128), string(text(mebibyte-overhead)), &jobq.EnqueueOptions{
-		Queue: strings.Repeat("q", 128), MaxAttempts: 32767, Priority: -32768, Tags: make([]string, 32), UniqueKey: strings.Repeat("u", 255),
+		Queue: strings.Repeat("q", 128), MaxAttempts: 32767, MaxLost: 32767, Priority: -32768, Tags: make([]string, 32), UniqueKey: strings.Repeat("u", 255),
 	})})
 	require.NoError(t, err)
 

@@ -23,7 +23,9 @@ type Job struct {
 	Args         json.RawMessage `json:"args,omitempty"` // nil in a list, unless Filter.Values
 	Attempts     int             `json:"attempts"`       // runs that ended badly
 	MaxAttempts  int             `json:"max_attempts"`
-	Crashes      int             `json:"crashes"` // how many of the last ones, one after the other, were lost with their workers
+	Crashes      int             `json:"crashes"`            // how many of the last ones, one after the other, were lost with their workers
+	Lost         int             `json:"lost,omitempty"`     // runs that were lost without using an attempt, since there is a MaxLost
+	MaxLost      int             `json:"max_lost,omitempty"` // how many may be: the job's own, or after the first one its queue's. 0: a lost run uses an attempt
 	RunAt        time.Time       `json:"run_at"`
 	CreatedAt    time.Time       `json:"created_at"`
 	StartedAt    *time.Time      `json:"started_at,omitempty"` // when its handler was called, where that is stored with the end; else when it was claimed. Nil while it waits for a slot of the worker that has claimed it ahead
@@ -104,7 +106,7 @@ func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
 func jobFromRow(row db.JobGetRow) *Job {
 	job := &Job{
 		ID: row.ID, State: State(row.State), Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Args: row.Args,
-		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
+		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes), Lost: int(row.Lost), MaxLost: int(row.MaxLost),
 		RunAt: db.Moment(row.RunAt), CreatedAt: db.Moment(row.CreatedAt), StartedAt: db.UTC(row.StartedAt), FinishedAt: db.UTC(row.FinishedAt),
 		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: db.Text(row.UniqueKey), PartitionKey: row.PartitionKey, Tags: row.Tags,
 		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: db.Text(row.LastError), ClearReason: db.Text(row.ClearReason),

@@ -38,7 +38,7 @@ type querier interface {
 
 // Job is a job that was enqueued, with its args.
 //
-// Of the embedded job are set: ID, State, Queue, Kind, Priority, Args, MaxAttempts,
+// Of the embedded job are set: ID, State, Queue, Kind, Priority, Args, MaxAttempts, MaxLost,
 // RunAt, CreatedAt, Timeout, UniqueKey, PartitionKey, Tags and Metadata.
 type Job[T jobq.Args] struct {
 	jobq.Job
@@ -81,7 +81,8 @@ func record(tb TB, client *jobq.Client, querier querier, own bool) *Recorder {
 // transaction in progress, since it sees no such rows of other transactions.
 const recordedSQL = `
 select j.id, j.state::text, j.queue, j.kind, j.priority, j.args, j.max_attempts, j.run_at, j.created_at,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, coalesce(j.unique_key, ''), coalesce(j.partition_key, ''), j.tags, j.metadata
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, coalesce(j.unique_key, ''), coalesce(j.partition_key, ''), j.tags, j.metadata,
+    coalesce(j.max_lost, 0)
   from jobq.job j
   where j.id > $1 and (not $3 or exists (
     select from jobq.pending p,
@@ -112,7 +113,7 @@ func (r *Recorder) Jobs() []jobq.Job {
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (job jobq.Job, err error) {
 		var timeoutMs int64
 		err = row.Scan(&job.ID, &job.State, &job.Queue, &job.Kind, &job.Priority, &job.Args, &job.MaxAttempts, &job.RunAt,
-			&job.CreatedAt, &timeoutMs, &job.UniqueKey, &job.PartitionKey, &job.Tags, &job.Metadata)
+			&job.CreatedAt, &timeoutMs, &job.UniqueKey, &job.PartitionKey, &job.Tags, &job.Metadata, &job.MaxLost)
 		job.Timeout = time.Duration(timeoutMs) * time.Millisecond
 		return job, err
 	})

@@ -107,7 +107,7 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 			QueueSettings: QueueSettings{
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
-				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
+				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, MaxLost: int(row.MaxLost), AgeAfter: db.Milliseconds(row.AgeAfterMs),
 				Retention: db.Milliseconds(row.RetentionMs), FailedRetention: db.Milliseconds(row.FailedRetentionMs),
 				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), KeySeparator: row.KeySeparator,
 				Rate: rateOf(row.RateJobs, row.RatePeriodMs, row.RateBurst), KeyRate: rateOf(row.KeyRateJobs, row.KeyRatePeriodMs, row.KeyRateBurst),
@@ -161,6 +161,10 @@ type QueueSettings struct {
 	// ResetOnReap makes the next run begin without the lost run's checkpoint.
 	// Default false.
 	ResetOnReap bool `json:"reset_on_reap"`
+	// MaxLost is how many runs of a job may be lost, because their worker or its host is gone, without using
+	// an attempt: 1 to 32767. One more fails the job for good. It is for jobs that have no MaxLost of their
+	// own. Default 0: each lost run uses an attempt.
+	MaxLost int `json:"max_lost,omitempty"`
 	// AgeAfter is how long the first job of a priority waits before every tenth claim takes
 	// jobs of that priority first, although there are more urgent ones. Up to 30 days;
 	// 5 minutes by default; 0: such a claim is never made.

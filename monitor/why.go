@@ -89,8 +89,10 @@ type ReasonFacts struct {
 
 	Attempts    int          `json:"attempts,omitempty"` // that have failed
 	MaxAttempts int          `json:"max_attempts,omitempty"`
-	Error       string       `json:"error,omitempty"`   // of the last attempt; of a kind in trouble, what the trouble is
-	Outcome     jobq.Outcome `json:"outcome,omitempty"` // of the last run on record
+	Lost        int          `json:"lost,omitempty"`     // runs that were lost without using an attempt
+	MaxLost     int          `json:"max_lost,omitempty"` // how many may be; 0 where nobody says so any more
+	Error       string       `json:"error,omitempty"`    // of the last attempt; of a kind in trouble, what the trouble is
+	Outcome     jobq.Outcome `json:"outcome,omitempty"`  // of the last run on record
 	OutcomeAt   *time.Time   `json:"outcome_at,omitempty"`
 
 	// Crashes is how many times in a row workers have crashed that ran a paused kind, or how many

@@ -76,7 +76,7 @@ func (c *JobChange) check() error {
 		if *c.MaxAttempts == 0 {
 			return errors.New("max_attempts must be 1 to 32767, not 0")
 		}
-		if err := storable.MaxAttempts(*c.MaxAttempts); err != nil {
+		if err := storable.Count("max_attempts", *c.MaxAttempts); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,9 @@ type QueueChange struct {
 	Redelivery      *jobq.Redelivery
 	RedeliveryDelay *time.Duration
 	ResetOnReap     *bool
-	AgeAfter        *time.Duration
+	// MaxLost is how many runs of a job may be lost without using an attempt; 0: each uses one.
+	MaxLost  *int
+	AgeAfter *time.Duration
 	// Retention is how long finished jobs of the queue are kept, and FailedRetention how long those of
 	// them that failed or were cancelled; 0 for as long as in all queues.
 	Retention, FailedRetention *time.Duration
@@ -151,6 +153,9 @@ func (c *QueueChange) byColumn() map[string]any {
 	}
 	if c.ResetOnReap != nil {
 		columns["reset_on_reap"] = *c.ResetOnReap
+	}
+	if c.MaxLost != nil {
+		columns["max_lost"] = orNull(*c.MaxLost)
 	}
 	if c.MaxRunning != nil {
 		columns["max_running"] = orNull(*c.MaxRunning)

@@ -67,7 +67,7 @@ func checkSchedule(s *jobq.Schedule) error {
 			return err
 		}
 	}
-	if err := cmp.Or(storable.MaxAttempts(s.MaxAttempts), storable.Tags(s.Tags), storable.JSON("args", s.Args), storable.JSON("metadata", s.Metadata)); err != nil {
+	if err := cmp.Or(storable.Count("max_attempts", s.MaxAttempts), storable.Tags(s.Tags), storable.JSON("args", s.Args), storable.JSON("metadata", s.Metadata)); err != nil {
 		return err
 	}
 	switch {

@@ -47,17 +47,17 @@ grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, 
 -- A producer adds jobs and reads nothing, not even its own: no args of others,
 -- and no lease, attempt or place in the line of its own making.
 grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags,
-    metadata, partition_key)
+    metadata, partition_key, max_lost)
   on jobq.pending to jobq_producer, jobq_worker, jobq_admin;
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant select on sequence jobq.waiting_seq to jobq_producer, jobq_worker; -- is somebody to be woken?
 grant execute on function
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb,
-    bigint[], text, text, jsonb),
+    bigint[], text, text, jsonb, bigint),
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json,
-    bigint[], text, text, json),
+    bigint[], text, text, json, bigint),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text,
-    bigint[], text, text, text),
+    bigint[], text, text, text, bigint),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 

@@ -20,11 +20,11 @@ func (q *queue) nextBegin(ctx context.Context, results []result, count int) []db
 }
 
 // putAhead has runs of a claim begin when that is stored in their leases. The claim has stored soon in
-// leases of which no run is the job's last, and begun in the others.
+// leases of which no run can be the last that its job may lose, and begun in the others.
 func (q *queue) putAhead(runs []*Run, begun, soon int16) {
 	jobs := make([]ahead.Job[*Run], len(runs))
 	for i, run := range runs {
-		jobs[i] = ahead.Job[*Run]{Run: run, Slot: run.slot(), Last: run.row.Attempts+1 >= run.row.MaxAttempts}
+		jobs[i] = ahead.Job[*Run]{Run: run, Slot: run.slot(), Last: run.row.Attempts+1 >= run.row.MaxAttempts || run.row.Lost > 0}
 	}
 	q.load.putAhead(jobs, begun, soon, q.buffer)
 }

@@ -95,6 +95,9 @@ func (r *Run) LastError() string {
 // Crashes is how many runs of the job were lost so far.
 func (r *Run) Crashes() int { return int(r.row.Crashes) }
 
+// Lost is how many runs of the job were lost without using an attempt, since it or its queue has a max_lost.
+func (r *Run) Lost() int { return int(r.row.Lost) }
+
 // ClearReason says why the run before this one was taken away from its worker,
 // such as that its lease expired; "" when it was not. What that run did outside
 // of the database may be half done.

@@ -34,6 +34,8 @@ type TestJobOptions struct {
 	LeaseToken int64
 	// Crashes is how many of its runs were lost. Default 0.
 	Crashes int
+	// Lost is how many of its runs were lost without using an attempt. Default 0.
+	Lost int
 	// LastError is the error of the attempt before. Default "": none.
 	LastError string
 	// ClearReason is why the run before was taken away. Default "": it was not.
@@ -89,6 +91,7 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 			Attempts:    smallint(options.Attempt - 1),
 			MaxAttempts: smallint(cmp.Or(options.MaxAttempts, jobq.DefaultMaxAttempts)),
 			Crashes:     smallint(options.Crashes),
+			Lost:        smallint(options.Lost),
 			LastError:   orNull(options.LastError), ClearReason: orNull(options.ClearReason),
 			Checkpoint: options.Checkpoint, Tags: options.Tags, Metadata: options.Metadata,
 			CreatedAt: at, RunAt: at, StartedAt: at,

@@ -62,6 +62,7 @@ func TestArguments(t *testing.T) {
 		"janitor events --before x":                  "must be a whole number",
 		"queues set a reset_on_reap=maybe":           "reset_on_reap: must be yes or no",
 		"enqueue a --run-at 2h --delay 1h":           "and not both",
+		"enqueue a --max-lost 0":                     "--max-lost must be more than 0",
 		"enqueue a --max-attempts 0":                 "--max-attempts must be more than 0",
 		"worker --run a=b --drain-timeout 0":         "--drain-timeout must be more than 0",
 		"worker --run a=b --rest-after-failures -1":  "--rest-after-failures must not be negative",

@@ -19,7 +19,7 @@ var settingExamples = map[string]string{
 	"limit": "limit=3", "rate": "rate=100/s", "burst": "rate=100/s burst=20", "key_limit": "key_limit=2", "key_order": "key_limit=1 key_order=stop",
 	"key_rate": "key_rate=5/s", "key_rate_burst": "key_rate=5/s key_rate_burst=2", "key_separator": "key_separator=/", "age_after": "age_after=10m",
 	"lease": "lease=2m extend_every=20s", "extend_every": "extend_every=10s", "heartbeat": "heartbeat=progress", "stale_grace": "stale_grace=1m", "redelivery": "redelivery=head",
-	"redelivery_delay": "redelivery_delay=5s", "reset_on_reap": "reset_on_reap=yes", "retention": "retention=90d", "failed_retention": "failed_retention=365d",
+	"redelivery_delay": "redelivery_delay=5s", "reset_on_reap": "reset_on_reap=yes", "max_lost": "max_lost=20", "retention": "retention=90d", "failed_retention": "failed_retention=365d",
 }
 
 // Each setting of the catalogue is set, shown, listed, declared in jobq.yaml, found to be so already, and undone; and it is

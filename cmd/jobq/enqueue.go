@@ -79,7 +79,7 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("csv-text") && table.file == "" {
 				return usagef("--csv-text is for --csv")
 			}
-			if err := refuseZero(cmd, "max-attempts", "backoff-base", "backoff-max", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
+			if err := refuseZero(cmd, "max-attempts", "max-lost", "backoff-base", "backoff-max", "timeout", "wait-timeout", "unique-for", "unique-window"); err != nil {
 				return err
 			}
 			var err error
@@ -139,6 +139,7 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.Var(&runAt, "run-at", runAtUsage)
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
+	flags.IntVar(&options.MaxLost, "max-lost", 0, "runs that may be lost with their worker or host without using an attempt (default as in the queue; none: each uses one)")
 	backoffVars(flags, &options.BackoffBase, &options.BackoffMax)
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	uniqueVars(flags, &options)

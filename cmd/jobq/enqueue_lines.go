@@ -158,6 +158,7 @@ type jobLine struct {
 	Priority     *int16          `json:"priority"`
 	RunAt        *lineTime       `json:"run_at"`
 	MaxAttempts  *int            `json:"max_attempts"`
+	MaxLost      *int            `json:"max_lost"`
 	UniqueKey    *string         `json:"unique_key"`
 	Uniqueness   lineUniqueness  `json:"uniqueness"`
 	PartitionKey *string         `json:"partition_key"`
@@ -263,11 +264,14 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 		return params, nil, usagef("partition_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
 		return params, nil, usagef("max_attempts must be 1 to 32767, not 0")
+	case job.MaxLost != nil && *job.MaxLost == 0:
+		return params, nil, usagef("max_lost must be 1 to 32767, not 0")
 	}
 	replace(&options.Queue, job.Queue)
 	replace(&options.Priority, job.Priority)
 	replace(&options.RunAt, (*time.Time)(job.RunAt))
 	replace(&options.MaxAttempts, job.MaxAttempts)
+	replace(&options.MaxLost, job.MaxLost)
 	replace(&options.UniqueKey, job.UniqueKey)
 	job.Uniqueness.replace(&options)
 	replace(&options.PartitionKey, job.PartitionKey)

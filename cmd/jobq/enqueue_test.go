@@ -51,6 +51,7 @@ func TestEnqueueRefusesLines(t *testing.T) {
 		{`{"kind": "a", "uniqueness": {"by": ["*"], "on_conflict": ""}}`, "on_conflict must be skip, replace or fail", []string{"--ndjson"}},
 		{`{"kind": "a", "queue": ""}`, "queue must be 1 to 128", []string{"--ndjson"}},
 		{`{"kind": "a", "max_attempts": 0}`, "max_attempts must be 1 to 32767", []string{"--ndjson"}},
+		{`{"kind": "a", "max_lost": 0}`, "max_lost must be 1 to 32767", []string{"--ndjson"}},
 		{`{"kind": "a", "timeout": 5}`, `a time must be like "10m"`, []string{"--ndjson"}},
 		{`{"kind": "a", "name": "n"}`, "only the jobs of --graph have names", []string{"--ndjson"}},
 		{`{"kind": "a", "after": ["n"]}`, "only the jobs of --graph have names", []string{"--ndjson"}},

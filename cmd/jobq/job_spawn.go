@@ -77,7 +77,7 @@ jobq_runner and jobq_producer. See docs/steps.md.`,
 			if kind == "" {
 				return usagef("--kind is missing: the kind of the job to add")
 			}
-			if err := refuseZero(cmd, "max-attempts"); err != nil {
+			if err := refuseZero(cmd, "max-attempts", "max-lost"); err != nil {
 				return err
 			}
 			var err error
@@ -106,6 +106,7 @@ jobq_runner and jobq_producer. See docs/steps.md.`,
 	flags.Int16Var(&options.Priority, "priority", 0, "lower runs first")
 	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
+	flags.IntVar(&options.MaxLost, "max-lost", 0, "runs that may be lost with their worker or host without using an attempt (default as in the queue; none: each uses one)")
 	backoffVars(flags, &options.BackoffBase, &options.BackoffMax)
 	uniqueVars(flags, &options)
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")

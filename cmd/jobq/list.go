@@ -195,5 +195,5 @@ func versionOf(job *jobq.Job) string {
 	if job.Progress != nil {
 		percent, stage = job.Progress.Percent, job.Progress.Stage
 	}
-	return fmt.Sprint(job.State, job.Attempts, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
+	return fmt.Sprint(job.State, job.Attempts, job.Lost, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
 }

@@ -31,7 +31,7 @@ func writeTable(cmd *cobra.Command, page *jobq.Page, wide bool) error {
 	now := time.Now()
 	for _, job := range page.Jobs {
 		row := []string{
-			strconv.FormatInt(job.ID, 10), format.State(job), job.Queue, job.Kind, format.Attempts(job), format.Age(job, now), format.Duration(job, now),
+			strconv.FormatInt(job.ID, 10), format.State(job), job.Queue, job.Kind, format.AttemptsAndLost(job), format.Age(job, now), format.Duration(job, now),
 		}
 		if wide {
 			row = append(row, strconv.Itoa(int(job.Priority)), job.CreatedAt.Format(time.RFC3339), job.LeaseOwner,

@@ -116,6 +116,11 @@ func writeStory(out io.Writer, whole jobStory) error {
 	field("kind", "%s", job.Kind)
 	field("priority", "%d", job.Priority)
 	field("attempt", "%d of %d, %d crashed", format.Attempt(job), job.MaxAttempts, job.Crashes)
+	if lost := format.Lost(job); lost != "" {
+		field("lost", "%s, without using an attempt", lost)
+	} else if job.MaxLost > 0 {
+		field("lost", "0/%d", job.MaxLost)
+	}
 	moment("created", &job.CreatedAt)
 	moment("run at", &job.RunAt)
 	moment("started", job.StartedAt)

@@ -80,6 +80,8 @@ func recovery() []QueueSetting {
 			func(c *operator.QueueChange) **time.Duration { return &c.RedeliveryDelay }, func(s *monitor.QueueSettings) time.Duration { return s.RedeliveryDelay }, constant(time.Duration(0))),
 		setting("reset_on_reap", "begin the next run without the lost one's checkpoint", truths(),
 			func(c *operator.QueueChange) **bool { return &c.ResetOnReap }, func(s *monitor.QueueSettings) bool { return s.ResetOnReap }, constant(false)),
+		setting("max_lost", "how many runs of a job may be lost without using an attempt, unless the job says it; none: each uses one", counts().orNone(),
+			func(c *operator.QueueChange) **int { return &c.MaxLost }, func(s *monitor.QueueSettings) int { return s.MaxLost }, constant(0)),
 	}
 }
 

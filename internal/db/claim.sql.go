@@ -52,7 +52,8 @@ with candidate as materialized (
             else $11::smallint end, $12, $4, t.ids
       from (
         select array_agg(t.id
-            order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
+            order by t.priority, t.position) as ids,
+            bool_or(t.attempts + 1 >= t.max_attempts or t.lost > 0) as some_last
           from taken t
           group by case when $13::boolean then t.id end
       ) t
@@ -72,7 +73,8 @@ insert into jobq.run as r
         from moment m)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key,
+    coalesce(r.lost, 0)::smallint as lost
 `
 
 type JobClaimParams struct {
@@ -113,6 +115,7 @@ type JobClaimRow struct {
 	LastError   *string
 	ClearReason *string
 	HasKey      bool
+	Lost        int16
 }
 
 // JobClaim moves up to job_count available jobs of one queue to run, under one new lease for the
@@ -207,6 +210,7 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 			&i.LastError,
 			&i.ClearReason,
 			&i.HasKey,
+			&i.Lost,
 		); err != nil {
 			return nil, err
 		}
@@ -228,7 +232,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.claim_alone($1, $2::text[], $3, $4::interval) c
 `
@@ -262,6 +266,7 @@ type JobClaimAloneRow struct {
 	LastError    string
 	ClearReason  string
 	HasKey       bool
+	Lost         int16
 	PartitionKey string
 }
 
@@ -302,6 +307,7 @@ func (q *Queries) JobClaimAlone(ctx context.Context, arg JobClaimAloneParams) ([
 			&i.LastError,
 			&i.ClearReason,
 			&i.HasKey,
+			&i.Lost,
 			&i.PartitionKey,
 		); err != nil {
 			return nil, err
@@ -324,7 +330,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.lane_claim($1, $2::text[], $3, $4::interval,
     $5::boolean, $6::boolean,
@@ -367,6 +373,7 @@ type LaneClaimRow struct {
 	LastError    string
 	ClearReason  string
 	HasKey       bool
+	Lost         int16
 	PartitionKey string
 }
 
@@ -414,6 +421,7 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 			&i.LastError,
 			&i.ClearReason,
 			&i.HasKey,
+			&i.Lost,
 			&i.PartitionKey,
 		); err != nil {
 			return nil, err
@@ -570,7 +578,7 @@ insert into jobq.run as r
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key,
-    r.partition_key
+    coalesce(r.lost, 0)::smallint as lost, r.partition_key
 `
 
 type LaneTakeParams struct {
@@ -602,6 +610,7 @@ type LaneTakeRow struct {
 	LastError    *string
 	ClearReason  *string
 	HasKey       bool
+	Lost         int16
 	PartitionKey *string
 }
 
@@ -643,6 +652,7 @@ func (q *Queries) LaneTake(ctx context.Context, arg LaneTakeParams) ([]LaneTakeR
 			&i.LastError,
 			&i.ClearReason,
 			&i.HasKey,
+			&i.Lost,
 			&i.PartitionKey,
 		); err != nil {
 			return nil, err

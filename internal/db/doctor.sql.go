@@ -152,7 +152,7 @@ select coalesce((
         where l.lost_at is null and isfinite(l.expires_at)), 0)::float8 as lease_seconds,
     coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
       where p.position is null and p.waits is null
-        and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+        and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
       order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
     coalesce((select extract(epoch from clock_timestamp() - k.look_at) from jobq.dependency_look k
         order by k.look_at, k.id limit 1), 0)::float8 as look_seconds,

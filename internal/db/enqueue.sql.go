@@ -19,7 +19,8 @@ select jobq.enqueue(
     coalesce($5::timestamptz, now() + $6::interval),
     nullif($7::integer, 0), null, $8::interval, $9::interval,
     $10::interval, $11::text[], $12::jsonb,
-    partition_key => nullif($13::text, ''))::bigint as id
+    partition_key => nullif($13::text, ''),
+    max_lost => nullif($14::integer, 0))::bigint as id
 `
 
 type JobEnqueueParams struct {
@@ -36,11 +37,12 @@ type JobEnqueueParams struct {
 	Tags         []string
 	Metadata     json.RawMessage
 	PartitionKey string
+	MaxLost      int32
 }
 
 // JobEnqueue adds one job that has no unique key, and answers with its id. For
 // one job it costs the server half of what JobEnqueueMany does. Null, an empty
-// queue and 0 attempts mean the column's default.
+// queue, 0 attempts and 0 lost runs mean the column's default.
 func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, error) {
 	row := q.db.QueryRow(ctx, JobEnqueue,
 		arg.Kind,
@@ -56,6 +58,7 @@ func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, 
 		arg.Tags,
 		arg.Metadata,
 		arg.PartitionKey,
+		arg.MaxLost,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -72,7 +75,8 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolea
     $11::interval[], $12::jsonb[], $13::jsonb[],
     $14::integer[], $15::bigint[], array_replace($16::text[],
         '', null),
-    array_replace($17::text[], '', null), $18::jsonb[]) e
+    array_replace($17::text[], '', null), $18::jsonb[],
+    array_replace($19::integer[], 0, null)) e
 `
 
 type JobEnqueueManyParams struct {
@@ -94,6 +98,7 @@ type JobEnqueueManyParams struct {
 	AfterFailures []string
 	PartitionKeys []string
 	Uniques       []json.RawMessage
+	MaxLosts      []int32
 }
 
 type JobEnqueueManyRow struct {
@@ -127,6 +132,7 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 		arg.AfterFailures,
 		arg.PartitionKeys,
 		arg.Uniques,
+		arg.MaxLosts,
 	)
 	if err != nil {
 		return nil, err

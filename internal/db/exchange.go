@@ -481,6 +481,6 @@ func (i *JobClaimRow) columns() []any {
 	return []any{
 		&i.ID, &i.LeaseToken, &i.Slot, &i.Position, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
 		&i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, (*[]byte)(&i.Args), (*[]byte)(&i.Checkpoint),
-		(*[]byte)(&i.Metadata), &texts{&i.Tags}, &i.LastError, &i.ClearReason, &i.HasKey,
+		(*[]byte)(&i.Metadata), &texts{&i.Tags}, &i.LastError, &i.ClearReason, &i.HasKey, &i.Lost,
 	}
 }

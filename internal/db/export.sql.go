@@ -131,7 +131,8 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
     coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error,
     j.clear_reason, j.tags, jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args,
     jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
-    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key
+    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key,
+    j.lost, coalesce(j.max_lost, 0)::smallint as max_lost
   from jobq.job j
   where j.id = any(array(
       select r.id
@@ -175,6 +176,8 @@ type ExportJobsRow struct {
 	Checkpoint        json.RawMessage
 	Result            json.RawMessage
 	PartitionKey      string
+	Lost              int16
+	MaxLost           int16
 }
 
 // ExportJobs is a page of the jobs that were last claimed on a day (UTC), or cancelled on that day
@@ -220,6 +223,8 @@ func (q *Queries) ExportJobs(ctx context.Context, day pgtype.Date, after int64, 
 			&i.Checkpoint,
 			&i.Result,
 			&i.PartitionKey,
+			&i.Lost,
+			&i.MaxLost,
 		); err != nil {
 			return nil, err
 		}

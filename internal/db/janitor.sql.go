@@ -264,7 +264,7 @@ select current_database()::text as database, current_user::text as role,
     coalesce((select extract(epoch from least(greatest(p.run_at, '0001-01-01 00:00:00+00'), '9999-12-31 00:00:00+00')
         - clock_timestamp()) * 1000 from jobq.pending p
       where p.position is null and p.waits is null
-        and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+        and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
       order by p.run_at limit 1), 0)::bigint as next_due_ms
 `
 

@@ -87,7 +87,8 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
     coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error,
     j.clear_reason, j.tags, jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args,
     jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
-    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key
+    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key,
+    j.lost, coalesce(j.max_lost, 0)::smallint as max_lost
   from jobq.job j
   where j.id = $1
 `
@@ -123,6 +124,8 @@ type JobGetRow struct {
 	Checkpoint        json.RawMessage
 	Result            json.RawMessage
 	PartitionKey      string
+	Lost              int16
+	MaxLost           int16
 }
 
 func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
@@ -159,6 +162,8 @@ func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
 		&i.Checkpoint,
 		&i.Result,
 		&i.PartitionKey,
+		&i.Lost,
+		&i.MaxLost,
 	)
 	return i, err
 }

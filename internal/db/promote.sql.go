@@ -13,7 +13,7 @@ import (
 
 const DueFirst = `-- name: DueFirst :one
 select (select p.run_at from jobq.pending p where p.position is null and p.waits is null
-    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at
 `
 
@@ -31,7 +31,7 @@ const DueNext = `-- name: DueNext :one
 select p.run_at, p.id
   from jobq.pending p
   where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
-    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
     and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
   order by p.run_at, p.id
   limit 1
@@ -56,7 +56,7 @@ with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
     where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
-      and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+      and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
     order by p.run_at, p.id
     limit $3::integer

@@ -185,6 +185,7 @@ select n.name::text as name,
     coalesce(q.redelivery, 'tail')::text as redelivery,
     (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
+    coalesce(q.max_lost, 0)::integer as max_lost,
     coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit,
     coalesce(q.key_order, '')::text as key_order,
     coalesce(q.key_separator, '')::text as key_separator, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
@@ -229,6 +230,7 @@ type QueueListRow struct {
 	Redelivery        string
 	RedeliveryDelayMs int64
 	ResetOnReap       bool
+	MaxLost           int32
 	MaxRunning        int32
 	KeyLimit          int32
 	KeyOrder          string
@@ -296,6 +298,7 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 			&i.Redelivery,
 			&i.RedeliveryDelayMs,
 			&i.ResetOnReap,
+			&i.MaxLost,
 			&i.MaxRunning,
 			&i.KeyLimit,
 			&i.KeyOrder,

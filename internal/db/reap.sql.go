@@ -178,33 +178,39 @@ with stale as materialized (
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
   select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner, r.begun,
-      r.counted, r.attempts + r.counted::integer as attempts, case when r.counted then coalesce(q.redelivery, 'tail')
-          else 'head' end as redelivery,
+      r.counted, r.attempts as attempts_before, n.attempts,
+      case when n.lost > 32767 then 32767 else n.lost end as lost,
+      case when r.counted then coalesce(q.redelivery, 'tail') else 'head' end as redelivery,
       coalesce(q.redelivery_delay, interval '0') as delay, r.begun and coalesce(q.reset_on_reap, false) as reset,
-      jobq.next_state(case when r.counted then 'lost' else 'released' end, r.attempts, r.max_attempts, false,
-        r.cancel_requested_at is not null,
-        case when r.crashes + 1 < least(2, r.max_attempts - r.attempts - 1)
+      -- Another loss than one that uses an attempt is never the last attempt: n.attempts is less than max_attempts.
+      jobq.next_state(case when r.counted then 'lost' else 'released' end, n.attempts - 1,
+        r.max_attempts, r.counted and coalesce(n.lost > b.max_lost, false), r.cancel_requested_at is not null,
+        case when r.crashes + 1 < least(2, coalesce(n.lost + 1, r.max_attempts - n.attempts))
           then coalesce(q.redelivery_delay, interval '0') end) as state,
-      r.counted and r.crashes + 1 >= least(2, r.max_attempts - r.attempts - 1) as suspect,
-      case when r.counted and r.crashes >= least(2, r.max_attempts - r.attempts) then greatest(r.crashes - 1, 1)
+      r.counted and r.crashes + 1 >= least(2, coalesce(n.lost + 1, r.max_attempts - n.attempts)) as suspect,
+      case when r.counted and r.crashes >= least(2, coalesce(r.lost + 1, r.max_attempts - r.attempts))
+        then greatest(r.crashes - 1, 1)
       else 0 end as alone,
       case
         when not r.begun then null
         when not r.counted then r.lost_reason
         when $1::text[] is not null then 'orphaned by worker restart'
-        else left(format('lease expired: worker %s stopped responding', r.owner), 850)
-      end || case when r.counted and r.crashes >= least(2, r.max_attempts - r.attempts)
+        else left(format('lease expired: worker %s stopped responding', r.owner), 800)
+      end || case when r.counted and r.crashes >= least(2, coalesce(r.lost + 1, r.max_attempts - r.attempts))
         then format('; the job was alone in its worker when that was lost%s: it seems to be the cause',
-          case when r.crashes > 2 then format(', %s times in a row', r.crashes - 1) end) else '' end as error
+          case when r.crashes > 2 then format(', %s times in a row', r.crashes - 1) end) else '' end
+        || case when r.counted and n.lost > b.max_lost
+          then format('; it was lost %s times, and max_lost is %s', n.lost, b.max_lost) else '' end as error
     from (
-      select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.cancel_requested_at, x.queue, x.kind, l.slot,
-          l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun, l.counted, l.lost_reason
+      select x.place, x.id, x.attempts, x.max_attempts, x.crashes, x.lost, x.max_lost, x.cancel_requested_at, x.queue,
+          x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun, l.counted, l.lost_reason
         from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner, l.begun, l.counted, l.lost_reason
           from looked l
           where l.runs and (l.id = any($5::bigint[])) is not true
               order by l.expires_at, l.lease_id, l.slot) l
         cross join lateral (
-          select r.ctid as place, r.id, r.attempts, r.max_attempts, r.crashes, r.cancel_requested_at, r.queue, r.kind
+          select r.ctid as place, r.id, r.attempts, r.max_attempts, r.crashes, r.lost, r.max_lost,
+              r.cancel_requested_at, r.queue, r.kind
             from jobq.run r
             where r.id = l.id and r.lease_id = l.lease_id and r.state is null
             for update of r skip locked
@@ -212,10 +218,19 @@ with stale as materialized (
         limit $4::integer
     ) r
     left join jobq.queue q on q.name = r.queue
+    cross join lateral (
+      -- with case: sqlc looks for the columns of a coalesce in the subquery alone
+      select case when r.max_lost is not null then r.max_lost else q.max_lost end as max_lost
+    ) b
+    cross join lateral (
+      select r.attempts + (r.counted and b.max_lost is null)::integer as attempts,
+          case when r.counted and b.max_lost is not null then coalesce(r.lost, 0) + 1 else r.lost end as lost
+    ) n
 ), kept as (
   update jobq.run r
     set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts,
-      crashes = least(r.crashes + h.counted::integer, 32767), last_error = coalesce(h.error, r.last_error),
+      crashes = least(r.crashes + h.counted::integer, 32767), lost = h.lost,
+      last_error = coalesce(h.error, r.last_error),
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id
           limit 1), r.checkpoint)
     from held h
@@ -231,7 +246,7 @@ with stale as materialized (
     returning (r).*
 ), done as materialized (
   select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.begun, h.counted, h.queue, h.kind,
-      h.attempts, h.redelivery, h.state, h.alone, h.error
+      h.attempts_before, h.attempts, h.redelivery, h.state, h.alone, h.error
     from held h
     join (select k.id from kept k union all select g.id::bigint from gone g) d on d.id = h.id
 ), again as (
@@ -252,14 +267,15 @@ with stale as materialized (
       ) now
       cross join lateral jobq.pending_of(row(g.*)::jobq.run, now.position, now.run_at, h.attempts,
         least(g.crashes + h.counted::integer, 32767), coalesce(h.error, g.last_error),
-        coalesce(h.error, g.clear_reason), case when not h.reset then coalesce(now.saved, g.checkpoint) end) p
+        coalesce(h.error, g.clear_reason), case when not h.reset then coalesce(now.saved, g.checkpoint) end,
+        lost => h.lost) p
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output)
     select d.id, clock_timestamp(), greatest(least(d.claimed_at, clock_timestamp()), 'epoch'), d.lease_id, 'lost',
-        d.attempts, d.owner, d.error, jobq.lost_output(d.id, d.lease_id)
+        d.attempts_before + 1, d.owner, d.error, jobq.lost_output(d.id, d.lease_id)
       from done d
       where d.begun
 ), recorded as (
@@ -354,7 +370,8 @@ type LeaseReapRow struct {
 }
 
 // LeaseReap takes leases away from their owners, and ends the lost runs of their jobs: each has one
-// attempt more, and fails if that was its last. So a job that kills every worker ends. Jobs that have
+// attempt more, and fails if that was its last. With a max_lost, of the job or else of its queue, each is one more lost
+// instead, and the job fails if these are more than max_lost. So a job that kills every worker ends. Jobs that have
 // not begun, since their slots are beyond begun, go back to their places as if they had been released:
 // nothing is counted or recorded for them. The answer says which have begun. A job that was lost twice
 // in a row is a suspect (pending_suspect_idx): it waits its backoff, and is claimed alone. alone is how
@@ -536,7 +553,7 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms,
       -- would look once for each use of the answer.
       cross join (select (select greatest('0001-01-01 00:00:00+00', p.run_at) from jobq.pending p
           where p.position is null and p.waits is null and p.run_at >= $7::timestamptz
-          and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+          and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
         order by p.run_at limit 1) as job offset 0) j
       cross join (select least(
           (select greatest('0001-01-01 00:00:00+00', x.look_at) from jobq.dependency_look x

@@ -82,6 +82,10 @@ const (
 	claimedBefore = "j.lease_id < jobq.lease_day((({moment} + interval '1 minute') at time zone 'UTC')::date + 1)"
 )
 
+// maxLostOf is the max_lost of a job: its own, or after the first loss that of its queue, as in the view job.
+const maxLostOf = `coalesce(j.max_lost, case when j.lost > 0
+        then (select q.max_lost from jobq.queue q where q.name = j.queue) end, 0)::smallint`
+
 // columns are those of JobGetRow, with or without args, checkpoint and result.
 func (s Stage) columns(withValues bool) string {
 	finished := s.Finished
@@ -97,7 +101,8 @@ func (s Stage) columns(withValues bool) string {
 	return `j.id, ` + s.state + ` as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, ` + s.token + ` as lease_token,
         ` + s.due + ` as run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
         coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, jobq.json_shown(j.metadata) as metadata,
-        ` + value(s.Args) + ", " + value(s.checkpoint) + ", " + value(s.result) + `, coalesce(j.partition_key, '')`
+        ` + value(s.Args) + ", " + value(s.checkpoint) + ", " + value(s.result) + `, coalesce(j.partition_key, ''),
+        coalesce(j.lost, 0)::smallint as lost, ` + maxLostOf + ` as max_lost`
 }
 
 // pendingOf are the conditions on jobs in pending of these states. Each of the states

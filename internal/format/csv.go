@@ -16,7 +16,7 @@ import (
 // fields its jobs have: pages of a list can be put together.
 func JobColumns() []string {
 	return []string{
-		"id", "state", "queue", "kind", "priority", "attempts", "max_attempts", "crashes", "run_at", "created_at", "started_at", "finished_at",
+		"id", "state", "queue", "kind", "priority", "attempts", "max_attempts", "crashes", "lost", "max_lost", "run_at", "created_at", "started_at", "finished_at",
 		"timeout_ns", "unique_key", "partition_key", "tags", "metadata", "last_error", "clear_reason", "lease_token", "lease_owner", "lease_expires_at",
 		"cancel_requested_at", "progress",
 	}

@@ -2,6 +2,7 @@ package format
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -39,6 +40,26 @@ func Attempt(job *jobq.Job) int {
 
 // Attempts is the number of the attempt and how many there may be: 1/25.
 func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), job.MaxAttempts) }
+
+// Lost is how many runs of the job were lost without using an attempt, and how many may be: 3/20, or 3 if nobody says any more how
+// many may be. Empty if none was.
+func Lost(job *jobq.Job) string {
+	switch {
+	case job.Lost == 0:
+		return ""
+	case job.MaxLost == 0:
+		return strconv.Itoa(job.Lost)
+	}
+	return fmt.Sprintf("%d/%d", job.Lost, job.MaxLost)
+}
+
+// AttemptsAndLost is Attempts, and Lost if there are any: 1/1, lost 3/20.
+func AttemptsAndLost(job *jobq.Job) string {
+	if lost := Lost(job); lost != "" {
+		return Attempts(job) + ", lost " + lost
+	}
+	return Attempts(job)
+}
 
 // LastError is the first line of the error that the job is to be judged by: what
 // went wrong before it completed is in its history.

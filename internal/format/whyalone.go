@@ -28,5 +28,8 @@ func waitsAlone(id int64, f monitor.ReasonFacts, now time.Time) (says, advice st
 			}
 		}
 	}
+	if f.Lost > 0 {
+		return says + "; " + attemptsAndLost(f) + ": " + errorText(f), advice
+	}
 	return says + fmt.Sprintf("; attempt %d of %d: %s", f.Attempts, f.MaxAttempts, errorText(f)), advice
 }

@@ -81,6 +81,9 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed, jobq.OutcomeUnreadable:
 		}
 		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, errorText(f))
+		if f.Outcome == jobq.OutcomeLost && f.Lost > 0 {
+			says = fmt.Sprintf("it waits for a retry at %s: its last run was lost, after %s: %s", moment, attemptsAndLost(f), errorText(f))
+		}
 	case f.Outcome == jobq.OutcomeUnreadable:
 		says = "its last worker could not read it, which has used no attempt: " + errorText(f) + "; it is tried again at " + moment
 		runNow = "start its workers with the key: jobq worker --keys-file FILE, docs/encryption.md; then " + runNow
@@ -90,6 +93,18 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 		says = "it is scheduled for " + moment
 	}
 	return says + janitorUnseen(f), runNow
+}
+
+// attemptsAndLost is how many attempts a job has used, and how many of its runs were lost without using one.
+func attemptsAndLost(f monitor.ReasonFacts) string {
+	says := fmt.Sprintf("%s of %d", Count(int64(f.Attempts), "attempt"), f.MaxAttempts)
+	if f.Lost > 0 {
+		says += " and " + Count(int64(f.Lost), "lost run")
+	}
+	if f.Lost > 0 && f.MaxLost > 0 {
+		says += fmt.Sprintf(" of %d", f.MaxLost)
+	}
+	return says
 }
 
 func errorText(f monitor.ReasonFacts) string {
@@ -312,8 +327,7 @@ func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice stri
 	f := reason.Facts
 	switch reason.Code {
 	case monitor.ReasonFailed:
-		says = fmt.Sprintf("it failed for good%s, after %s of %d: %s", whenOf(f.Since, now), Count(int64(f.Attempts), "attempt"), f.MaxAttempts,
-			errorText(f))
+		says = fmt.Sprintf("it failed for good%s, after %s: %s", whenOf(f.Since, now), attemptsAndLost(f), errorText(f))
 	case monitor.ReasonCancelled:
 		says = "it was cancelled" + whenOf(f.Since, now) + by(f)
 		switch {

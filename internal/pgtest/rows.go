@@ -39,7 +39,7 @@ var (
 	columnTypes = map[string]string{
 		"checkpoint": "jsonb", "result": "jsonb", "args": "jsonb", "metadata": "jsonb", "tags": "text[]", "state": "jobq.job_state",
 		"timeout": "interval", "backoff_base": "interval", "backoff_max": "interval", "progress_percent": "real",
-		"priority": "smallint", "attempts": "smallint", "max_attempts": "smallint", "crashes": "smallint", "lease_token": "bigint", "id": "bigint",
+		"priority": "smallint", "attempts": "smallint", "max_attempts": "smallint", "crashes": "smallint", "lost": "smallint", "max_lost": "smallint", "lease_token": "bigint", "id": "bigint",
 		"finished_at": "timestamptz", "started_at": "timestamptz", "lease_expires_at": "timestamptz", "progressed_at": "timestamptz",
 		"cancel_requested_at": "timestamptz", "run_at": "timestamptz", "created_at": "timestamptz", "position": "bigint", "args_apart": "boolean",
 	}
@@ -143,9 +143,9 @@ func MakeRunning(ctx context.Context, database Database, id int64) error {
 		    returning id
 		)
 		insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, args, unique_key, metadata)
+		    max_attempts, crashes, args_apart, queue, kind, args, unique_key, metadata, lost, max_lost)
 		  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.priority, t.attempts,
-		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.metadata from taken t, l`, id))
+		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.metadata, t.lost, t.max_lost from taken t, l`, id))
 }
 
 // ExpireLeases lets the leases of these running jobs be over, or those of all.

@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAttempts refuses what a smallint would cut off. Zero means the default.
-func MaxAttempts(count int) error {
+// Count refuses what a smallint would cut off. Zero means the default.
+func Count(name string, count int) error {
 	if count < 0 || count > 32767 {
-		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", count)
+		return fmt.Errorf("%s must be 1 to 32767, not %d", name, count)
 	}
 	return nil
 }

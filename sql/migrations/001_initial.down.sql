@@ -69,6 +69,7 @@ drop function jobq.why_cancelled(bigint,bigint,timestamp with time zone);
 drop function jobq.why_ended(bigint,jsonb);
 drop function jobq.why_running(bigint,bigint,text);
 drop function jobq.why_scheduled(bigint);
+drop function jobq.why_lost_runs(bigint);
 drop function jobq.why_parents(bigint);
 drop function jobq.why_missing(bigint);
 drop function jobq.why_waiting(bigint,text,text,text,smallint,bigint,jsonb);
@@ -181,7 +182,7 @@ drop function jobq.unreadable_set_apart(text,text,integer,bigint,integer);
 drop function jobq.job_set_apart(bigint,boolean);
 drop function jobq.job_unreadable(bigint);
 drop function jobq.job_problem(text,jsonb,text,bigint,timestamp with time zone,bigint,
-  text,interval,interval,interval,text[],jsonb,text);
+  text,interval,interval,interval,text[],jsonb,text,bigint);
 drop function jobq.sweep_leases(jobq.sweep,text,integer);
 drop function jobq.sweep_blocks(jobq.sweep,text,integer);
 drop function jobq.history_sweep(integer,integer);
@@ -219,6 +220,7 @@ drop function jobq.job_rewrite(jobq.pending,jsonb,jsonb);
 drop function jobq.job_lock(bigint,boolean);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
+drop function jobq.run_renewed(jobq.run);
 drop function jobq.cancel(bigint);
 drop function jobq.why_janitor();
 drop function jobq.why_table_locked(text[]);
@@ -237,16 +239,16 @@ drop function jobq.enqueue_many(jsonb);
 drop function jobq.object_problem(jsonb,text[],boolean);
 drop function jobq.enqueue_arrays(text[],jsonb[],text[],bigint[],timestamp with time zone[],
   interval[],bigint[],text[],interval[],interval[],interval[],jsonb[],jsonb[],
-  integer[],bigint[],text[],text[],jsonb[]);
+  integer[],bigint[],text[],text[],jsonb[],bigint[]);
 drop function jobq.jobs_problem(text[],jsonb[],text[],bigint[],timestamp with time zone[],
   interval[],bigint[],text[],interval[],interval[],interval[],jsonb[],jsonb[],
-  text[]);
+  text[],bigint[]);
 drop function jobq.enqueue(text,text,text,bigint,timestamp with time zone,bigint,text,
-  interval,interval,interval,text[],text,bigint[],text,text,text);
+  interval,interval,interval,text[],text,bigint[],text,text,text,bigint);
 drop function jobq.enqueue(text,json,text,bigint,timestamp with time zone,bigint,text,
-  interval,interval,interval,text[],json,bigint[],text,text,json);
+  interval,interval,interval,text[],json,bigint[],text,text,json,bigint);
 drop function jobq.enqueue(text,jsonb,text,bigint,timestamp with time zone,bigint,text,
-  interval,interval,interval,text[],jsonb,bigint[],text,text,jsonb);
+  interval,interval,interval,text[],jsonb,bigint[],text,text,jsonb,bigint);
 drop function jobq.after_failure_require(text);
 drop function jobq.after_require(bigint[]);
 drop trigger pending_after_update on jobq.pending;
@@ -385,7 +387,7 @@ drop function jobq.backoff_delay(integer,interval,interval);
 drop function jobq.error_kept(text);
 drop function jobq.next_state(text,integer,integer,boolean,boolean,interval,boolean);
 drop function jobq.pending_of(jobq.run,bigint,timestamp with time zone,integer,integer,
-  text,text,jsonb,boolean);
+  text,text,jsonb,boolean,integer);
 drop function jobq.run_of(jobq.pending,bigint,smallint,jobq.job_state,timestamp with time zone,
   text);
 drop function jobq.running_refuse(bigint);
@@ -439,6 +441,7 @@ drop domain jobq.job_backoff_base;
 drop domain jobq.job_timeout;
 drop domain jobq.job_clear_reason;
 drop domain jobq.job_last_error;
+drop domain jobq.job_max_lost;
 drop domain jobq.job_max_attempts;
 drop domain jobq.job_unique_key;
 drop domain jobq.job_partition_key;

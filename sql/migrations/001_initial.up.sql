@@ -60,6 +60,8 @@ create domain jobq.job_unique_key as text
   constraint "unique_key must be 1 to 255 characters" check (char_length(value) between 1 and 255);
 create domain jobq.job_max_attempts as smallint
   constraint "max_attempts must be 1 to 32767" check (value >= 1);
+create domain jobq.job_max_lost as smallint
+  constraint "max_lost must be 1 to 32767" check (value >= 1);
 create domain jobq.job_last_error as text
   constraint "last_error must be at most 1000 characters" check (char_length(value) <= 1000);
 create domain jobq.job_clear_reason as text
@@ -451,6 +453,9 @@ create table jobq.queue (
   redelivery_delay interval    not null default '0',
   -- Whether the next run begins without the checkpoint of a run that was lost.
   reset_on_reap    boolean     not null default false,
+  -- How many runs of a job may be lost without using an attempt, unless the job has a max_lost of its own; null: each
+  -- uses one.
+  max_lost         integer,
   -- How many jobs of the queue may run at once, over all workers; null for no limit.
   max_running      integer,
   -- How many jobs of each partition key may run at once, over all workers; null for no limit.
@@ -495,6 +500,7 @@ create table jobq.queue (
   constraint "redelivery_delay needs redelivery tail"
     check (redelivery = 'tail' or redelivery_delay = interval '0'),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
+  constraint "max_lost must be 1 to 32767" check (max_lost between 1 and 32767),
   constraint "max_running must be 1 to 1000000" check (max_running between 1 and 1000000),
   constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
   constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
@@ -531,6 +537,8 @@ comment on column jobq.queue.stale_grace is 'How long after its end a lease is l
 comment on column jobq.queue.redelivery is 'Where a lost job goes: head or tail of the line.';
 comment on column jobq.queue.redelivery_delay is 'And after which delay.';
 comment on column jobq.queue.reset_on_reap is 'Whether a lost run''s checkpoint is dropped.';
+comment on column jobq.queue.max_lost is
+  'How many runs of a job may be lost without using an attempt, unless the job says it; null: each uses one.';
 comment on column jobq.queue.max_running is 'How many jobs run at once, over all workers; null: no limit.';
 comment on column jobq.queue.key_limit is 'How many of each partition key; null: no limit.';
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';
@@ -912,6 +920,8 @@ create table jobq.pending (
   metadata      jsonb,
   tags          text[],
   waits         boolean, -- true, or null: it then takes no room in the row
+  lost          smallint, -- null for none, for the same reason
+  max_lost      jobq.job_max_lost,
   constraint pending_pkey primary key (id),
   constraint "a job that waits has no position" check (waits is null or waits and position is null),
   constraint "args must not be null" check (args is not null or args_apart),
@@ -919,6 +929,7 @@ create table jobq.pending (
   constraint "tags must be at most 32, without nulls, 8 KiB in all" check
     (tags is null or (cardinality(tags) <= 32 and coalesce(array_ndims(tags), 1) = 1
         and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
+  constraint "lost must be at least 1" check (lost >= 1),
   constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1))
 );
 comment on table jobq.pending is
@@ -952,6 +963,10 @@ comment on column jobq.pending.checkpoint is 'What a run has saved for the next 
 comment on column jobq.pending.metadata is 'What the producer noted beside the args, such as a trace; null: nothing.';
 comment on column jobq.pending.tags is 'For filters of people; null: none.';
 comment on column jobq.pending.waits is 'True: it waits for other jobs (jobq.dependency); null: it does not.';
+comment on column jobq.pending.lost is
+  'How many runs were lost without using an attempt, since max_lost was set; null: none. A requeue forgets them.';
+comment on column jobq.pending.max_lost is
+  'How many runs may be lost without using an attempt; null: as its queue has it, or else a lost run uses an attempt.';
 -- The claim walks this one and nothing else. The jobs of a key have a line of their
 -- own, which a claim of jobs without one (partition_key '') never meets.
 create index pending_claim_idx on jobq.pending (queue, partition_key, priority, position) where position is not null;
@@ -961,12 +976,13 @@ create index pending_due_idx on jobq.pending (run_at, id) where position is null
 -- For lists of the jobs that wait for others (waits), and of those that have failed before
 -- (waits is null). It is one index for both, since every insert opens each index.
 create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
--- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. They
--- have no position, and are claimed by claim_alone. The condition stands in each statement that is about suspects; the
--- first part of it costs other jobs less. Statements about jobs that are due leave suspects out with greatest(least(2,
--- max_attempts - attempts::integer) - crashes, 0) <> 0: JobPromote says why it is written so.
+-- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. A
+-- loss that used no attempt (lost) brings no job nearer to its last one. They have no position, and are claimed by
+-- claim_alone. The condition stands in each statement that is about suspects; the first part of it costs other jobs
+-- less. Statements about jobs that are due leave suspects out with greatest(least(2, coalesce(lost + 1, max_attempts
+-- - attempts::integer)) - crashes, 0) <> 0: JobPromote says why it is written so.
 create index pending_suspect_idx on jobq.pending (queue, run_at, id)
-    where crashes > 0 and crashes >= least(2, max_attempts - attempts);
+    where crashes > 0 and crashes >= least(2, coalesce(lost + 1, max_attempts - attempts));
 alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- A job that was claimed, and its run: the current one, or the last one when that
@@ -1006,6 +1022,8 @@ create table jobq.run (
   metadata            jsonb,
   tags                text[],
   result              jsonb,
+  lost                smallint, -- null for none
+  max_lost            smallint,
   constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
   constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
   -- A checkpoint comes from pending or progress, which have accepted it.
@@ -1048,6 +1066,10 @@ comment on column jobq.run.checkpoint is 'What a run has saved for the next one 
 comment on column jobq.run.metadata is 'What the producer noted beside the args, such as a trace; null: nothing.';
 comment on column jobq.run.tags is 'For filters of people; null: none.';
 comment on column jobq.run.result is 'What the handler of a completed job gave; null: nothing.';
+comment on column jobq.run.lost is
+  'How many runs were lost without using an attempt, since max_lost was set; null: none. A requeue forgets them.';
+comment on column jobq.run.max_lost is
+  'How many runs may be lost without using an attempt; null: as its queue has it, or else a lost run uses an attempt.';
 -- A publication for all tables refuses each update and delete of a table that has no replica identity. A table
 -- without a key has the whole row as its identity, which costs nothing unless wal_level is logical. Partitions do
 -- not inherit it: see partition_add.
@@ -1119,7 +1141,9 @@ create view jobq.job as
       null::text as progress_message, p.timeout, p.backoff_base, p.backoff_max, p.unique_key, p.last_error,
       p.clear_reason, p.tags, p.metadata, coalesce(p.args, (select a.args from jobq.payload a
           where a.job_id = p.id)) as args,
-      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key
+      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key,
+      coalesce(p.lost, 0)::smallint as lost, coalesce(p.max_lost, case when p.lost > 0 then
+          (select q.max_lost from jobq.queue q where q.name = p.queue) end)::smallint as max_lost
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
@@ -1131,7 +1155,9 @@ create view jobq.job as
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case
       when e.runs then r.clear_reason end, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key
+      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key, coalesce(r.lost, 0)::smallint,
+      coalesce(r.max_lost, case when r.lost > 0 then
+          (select q.max_lost from jobq.queue q where q.name = r.queue) end)::smallint
     from jobq.run r
     -- The limit keeps the planner from hashing all leases for one job; neighbours
     -- mostly have the same lease, which it remembers.
@@ -1192,6 +1218,10 @@ comment on column jobq.job.args is 'What the handler gets; null: retention has d
 comment on column jobq.job.checkpoint is 'What a run has saved for the next one to go on with; null: nothing.';
 comment on column jobq.job.result is 'What the handler of a completed job gave; null: nothing.';
 comment on column jobq.job.partition_key is 'What the job belongs to, such as a customer; null: nothing.';
+comment on column jobq.job.lost is
+  'How many runs were lost without using an attempt, since max_lost was set. A requeue forgets them.';
+comment on column jobq.job.max_lost is
+  'How many may be; null: a lost run uses an attempt, unless its queue has a max_lost, which is shown after a loss.';
 
 -- run_end is what is known about the end of a row of run: since when the job was held and by whom, and when it ended
 -- (null while it runs). It takes the row's lease_id, slot and finished_at, and always returns one row. An end is never
@@ -1264,20 +1294,22 @@ create function jobq.run_of(job jobq.pending, lease_id bigint, slot smallint, st
       job.timeout, job.backoff_base, job.backoff_max, state, slot, job.priority, job.attempts, job.max_attempts,
       job.crashes, job.args_apart, job.queue, job.kind, nullif(job.partition_key, ''), job.args, job.unique_key,
       coalesce(reason, job.last_error), job.clear_reason, job.checkpoint, job.metadata, job.tags,
-      null::jsonb; -- result
+      null::jsonb, -- result
+      job.lost, job.max_lost::smallint;
   end;
 
 -- pending_of is the row of pending of a job that was in run, and that waits again. What a run may change is given; all
 -- else stays.
 create function jobq.pending_of(run jobq.run, "position" bigint, run_at timestamptz, attempts integer,
-    crashes integer, last_error text, clear_reason text, checkpoint jsonb, waits boolean default null)
+    crashes integer, last_error text, clear_reason text, checkpoint jsonb, waits boolean default null,
+    lost integer default null) -- null: as it was
     returns setof jobq.pending
   language sql stable parallel safe rows 1
   begin atomic
     select run.id, "position", run.lease_id, run_at, run.created_at, run.timeout, run.backoff_base, run.backoff_max,
       run.priority, attempts::smallint, run.max_attempts, crashes::smallint, run.args_apart, run.queue, run.kind,
       coalesce(run.partition_key, ''), run.args, run.unique_key, last_error, clear_reason, checkpoint, run.metadata,
-      run.tags, waits;
+      run.tags, waits, coalesce(lost::smallint, run.lost), run.max_lost;
   end;
 
 -- next_state says what becomes of a job whose run has ended, or was lost:
@@ -2196,7 +2228,8 @@ begin
   return query
     select p.id, p.kind::text, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
       from jobq.pending p
-      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts)
+      where p.queue = of_queue and p.crashes > 0
+        and p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts))
         and p.kind = any(kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         and not exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null)
@@ -2216,7 +2249,7 @@ create function jobq.claim_alone(of_queue text, of_kinds text[], of_owner text, 
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
@@ -2237,7 +2270,8 @@ begin
   for suspect in
     select p.id, p.ctid as place, p.partition_key
       from jobq.pending p
-      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts)
+      where p.queue = of_queue and p.crashes > 0
+        and p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts))
         and p.run_at <= claimed and p.kind = any(of_kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null)) and q.paused_at is null
         -- a lookup
@@ -2262,7 +2296,7 @@ begin
               coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
           coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
           r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null,
-          coalesce(r.partition_key, '');
+          coalesce(r.partition_key, ''), coalesce(r.lost, 0)::smallint;
     perform jobq.queue_charge(of_queue, 0);
     return;
   end loop;
@@ -4255,7 +4289,7 @@ create function jobq.lane_claim(
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql
   as $$
@@ -4525,8 +4559,8 @@ begin
       returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue,
         r.kind, r.created_at, coalesce(r.run_at, r.created_at), claimed,
             coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
-        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-        r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
+        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)), r.checkpoint,
+        r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key, r.lost;
 end $$;
 
 -- What the janitor clears away of partition keys.
@@ -4722,7 +4756,8 @@ begin
     perform jobq.pending_json_require(case when not apart then new.args end, new.metadata, new.checkpoint);
   end if;
   -- a suspect: see pending_suspect_idx
-  if new.run_at > clock_timestamp() or new.crashes >= least(2, new.max_attempts - new.attempts) then
+  if new.run_at > clock_timestamp()
+      or new.crashes >= least(2, coalesce(new.lost + 1, new.max_attempts - new.attempts)) then
     new.position := null;
   end if;
   new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
@@ -4862,7 +4897,8 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   jsonb       default null
+  uniqueness   jsonb       default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -4870,7 +4906,7 @@ declare
   job_id bigint;
   holder bigint;
   problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata, partition_key);
+    backoff_max, tags, metadata, partition_key, max_lost);
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
@@ -4886,7 +4922,7 @@ begin
       array[null::interval], array[max_attempts], array[unique_key], array[timeout], array[backoff_base],
           array[backoff_max], array[to_jsonb(tags)], array[metadata],
           array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key],
-          array[uniqueness]) e);
+          array[uniqueness], array[max_lost]) e);
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -4897,16 +4933,16 @@ begin
   end if;
   insert into jobq.pending
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags,
-          metadata, partition_key)
+          metadata, partition_key, max_lost)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()),
       coalesce(enqueue.max_attempts, jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout,
       enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata,
-      coalesce(enqueue.partition_key, ''));
+      coalesce(enqueue.partition_key, ''), enqueue.max_lost);
   return job_id;
 end $$;
 comment on function jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], jsonb, bigint[], text, text, jsonb) is
+    text[], jsonb, bigint[], text, text, jsonb, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 -- enqueue for args and metadata that a driver sends as json, and as text. An
@@ -4928,7 +4964,8 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   json        default null
+  uniqueness   json        default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -4936,10 +4973,10 @@ begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key,
     timeout, backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure,
         partition_key,
-    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness::text) end);
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness::text) end, max_lost);
 end $$;
 comment on function jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], json, bigint[], text, text, json) is
+    text[], json, bigint[], text, text, json, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 create function jobq.enqueue(
@@ -4958,17 +4995,18 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   text        default null
+  uniqueness   text        default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
     backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure, partition_key,
-    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end);
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end, max_lost);
 end $$;
 comment on function jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], text, bigint[], text, text, text) is
+    text[], text, bigint[], text, text, text, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 -- jobs_problem says what is wrong with new jobs, given as columns: that they are too many, or what the first one has
@@ -4976,7 +5014,7 @@ comment on function jobq.enqueue(text, text, text, bigint, timestamptz, bigint, 
 create function jobq.jobs_problem(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
-  tags jsonb[], metadata jsonb[], partition_keys text[]
+  tags jsonb[], metadata jsonb[], partition_keys text[], max_losts bigint[]
 ) returns text
   language plpgsql
   as $$
@@ -4988,9 +5026,9 @@ begin
   end if;
   select format('jobs[%s]: %s', j.i - 1, x.problem) into problem
     from unnest(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts, backoff_bases,
-        backoff_maxes, tags, metadata, partition_keys)
+        backoff_maxes, tags, metadata, partition_keys, max_losts)
       with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags,
-        metadata, partition, i)
+        metadata, partition, max_lost, i)
     cross join lateral (
       -- offset 0, because an argument with a subquery would keep job_problem from being inlined
       select case jsonb_typeof(j.tags) when 'array' then array(select jsonb_array_elements_text(j.tags)) end as tags
@@ -5000,7 +5038,7 @@ begin
       select case when jsonb_typeof(j.tags) <> 'array'
           then format('tags must be an array of texts, not %s', jsonb_typeof(j.tags))
         else jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts,
-          j.key, j.timeout, j.base, j.max, t.tags, j.metadata, j.partition) end as problem
+          j.key, j.timeout, j.base, j.max, t.tags, j.metadata, j.partition, j.max_lost) end as problem
     ) x
     where x.problem is not null
     order by j.i
@@ -5018,7 +5056,8 @@ create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[], after_jobs integer[] default null, after_parents bigint[] default null,
-  after_failures text[] default null, partition_keys text[] default null, uniques jsonb[] default null
+  after_failures text[] default null, partition_keys text[] default null, uniques jsonb[] default null,
+  max_losts bigint[] default null
 ) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -5033,7 +5072,7 @@ declare
   replacing boolean[];
 begin
   problem := jobq.jobs_problem(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-      backoff_bases, backoff_maxes, tags, metadata, partition_keys);
+      backoff_bases, backoff_maxes, tags, metadata, partition_keys, max_losts);
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
@@ -5055,17 +5094,17 @@ begin
   end if;
   insert into jobq.pending
       (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-          backoff_max, tags, metadata, partition_key)
+          backoff_max, tags, metadata, partition_key, max_lost)
     select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
         coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
         j.base, j.max, case when j.tags is not null
             then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
-        j.metadata, coalesce(j.partition, '')
+        j.metadata, coalesce(j.partition, ''), j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
-          timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys)
+          timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
-          waits, partition)
+          waits, partition, max_lost)
       where j.id = j.holder;
   if uniques is not null then
     replacing := jobq.jobs_replace(job_ids, holders, conflicts, args, priorities, run_ats, delays);
@@ -5105,11 +5144,11 @@ begin
     end if;
     begin
       perform r from jsonb_to_record(jsonb_build_object(name, value)) as r(priority bigint, run_at timestamptz,
-        max_attempts bigint, timeout interval, backoff_base interval, backoff_max interval);
+        max_attempts bigint, max_lost bigint, timeout interval, backoff_base interval, backoff_max interval);
     exception when data_exception then
       return left(format('%s must be %s: %s', name,
         case name when 'priority' then 'a whole number, -32768 to 32767'
-            when 'max_attempts' then 'a whole number, 1 to 32767'
+            when 'max_attempts' then 'a whole number, 1 to 32767' when 'max_lost' then 'a whole number, 1 to 32767'
           when 'run_at' then 'a time in the years 1 to 9999'
               else 'an interval, positive, at most 10 years' end, sqlerrm), 300);
     end;
@@ -5119,11 +5158,11 @@ begin
         else r.kind end, r.args, r.queue, r.priority, r.run_at,
         r.max_attempts, r.unique_key, r.timeout, r.backoff_base, r.backoff_max,
         case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata,
-        r.partition_key)
+        r.partition_key, r.max_lost)
       from jsonb_to_record(object) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
         max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb,
             metadata jsonb,
-        partition_key text));
+        partition_key text, max_lost bigint));
 end $$;
 
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
@@ -5134,7 +5173,7 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   as $$
 declare
   names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata, partition_key, name, after, after_failure, uniqueness}';
+    backoff_max, tags, metadata, partition_key, name, after, after_failure, uniqueness, max_lost}';
   texts constant text[] := '{kind, queue, unique_key, partition_key, name, after_failure}';
   odd boolean := false;
   problem text;
@@ -5160,14 +5199,15 @@ begin
         array_agg(j.backoff_max) as maxes, array_agg(j.tags) as tags, array_agg(j.metadata) as metadata,
         array_agg(j.partition_key) as partition_keys, array_agg(j.after_failure) as policies,
         array_agg(j.name) as names, array_agg(j.after) as afters, count(j.name) + count(j.after) > 0 as linked,
-        case when count(nullif(j.uniqueness, 'null')) > 0 then array_agg(j.uniqueness) end as uniques
+        case when count(nullif(j.uniqueness, 'null')) > 0 then array_agg(j.uniqueness) end as uniques,
+        array_agg(j.max_lost) as max_losts
       into c
       from (
         select r.* from jsonb_array_elements(jobs) with ordinality as x(job, i)
           cross join lateral jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint,
             run_at timestamptz, max_attempts bigint, unique_key text, timeout interval, backoff_base interval,
             backoff_max interval, tags jsonb, metadata jsonb, partition_key text, name text, after jsonb,
-            after_failure text, uniqueness jsonb)
+            after_failure text, uniqueness jsonb, max_lost bigint)
           order by x.i
       ) j;
   exception when data_exception then
@@ -5187,7 +5227,8 @@ begin
   end if;
   return query select e.id, e.duplicate, e.replaced
     from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, null, c.attempts, c.keys, c.timeouts,
-      c.bases, c.maxes, c.tags, c.metadata, children, parents, c.policies, c.partition_keys, c.uniques) e;
+      c.bases, c.maxes, c.tags, c.metadata, children, parents, c.policies, c.partition_keys, c.uniques, c.max_losts)
+      e;
 end $$;
 comment on function jobq.enqueue_many(jsonb) is
   'Adds up to 100,000 jobs, given as an array of objects with the arguments of enqueue, all or none.';
@@ -5536,9 +5577,20 @@ comment on function jobq.cancel is
   'Ends a job that waits, or asks the worker of a running one to stop; returns the state afterwards, null for no '
   'such job.';
 
--- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left. It returns the
--- job's state afterwards, or null if there is no such job. It raises an error if the job runs, if its args are gone, or
--- if another unfinished job holds its unique key.
+-- run_renewed is the row of run of a job that is to run again: it has one attempt at least, and all of its max_lost.
+create function jobq.run_renewed(ended jobq.run) returns jobq.run
+  language plpgsql immutable
+  as $$
+begin
+  ended.attempts := least(ended.attempts, 32766);
+  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended.lost := null;
+  return ended;
+end $$;
+
+-- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left, and with all of
+-- its max_lost if it had ended. It returns the job's state afterwards, or null if there is no such job. It raises an
+-- error if the job runs, if its args are gone, or if another unfinished job holds its unique key.
 create function jobq.requeue(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -5568,8 +5620,7 @@ begin
         and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
       returning r.* into ended;
     if found then
-      ended.attempts := least(ended.attempts, 32766);
-      ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+      ended := jobq.run_renewed(ended);
       insert into jobq.pending as p
         select n.* from jobq.pending_of(ended, nextval('jobq.position_seq'), clock_timestamp(), ended.attempts,
           ended.crashes, ended.last_error, null, ended.checkpoint) n
@@ -5582,7 +5633,8 @@ begin
     end if;
     update jobq.pending p
       set run_at = clock_timestamp(), position = case
-          when p.crashes < least(2, p.max_attempts - p.attempts) then nextval('jobq.position_seq') end, waits = null
+          when p.crashes < least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts)) then nextval('jobq.position_seq')
+        end, waits = null
       where p.id = requeue.job_id and p.position is null
       returning case when p.position is null then 'scheduled' else 'available' end into went_to;
     if found then
@@ -5723,7 +5775,7 @@ declare
   apart boolean := job.args_apart;
   place bigint := case
     when due > clock_timestamp() or job.waits
-        or job.crashes >= least(2, (wanted -> 'max_attempts')::integer - job.attempts) then null
+        or job.crashes >= least(2, coalesce(job.lost + 1, (wanted -> 'max_attempts')::integer - job.attempts)) then null
     when job.position is null or (wanted ->> 'queue', (wanted -> 'priority')::integer) <> (job.queue, job.priority)
       then nextval('jobq.position_seq')
     else job.position end;
@@ -6680,7 +6732,7 @@ end $$;
 create function jobq.job_problem(
   kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
   timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb,
-  partition_key text default null
+  partition_key text default null, max_lost bigint default null
 ) returns text
   language sql stable parallel safe
   return case
@@ -6695,6 +6747,7 @@ create function jobq.job_problem(
     when run_at < '0001-01-01 00:00:00+00' or run_at >= '10000-01-01 00:00:00+00' then
       format('run_at must be in the years 1 to 9999, not %s', run_at)
     when max_attempts not between 1 and 32767 then format('max_attempts must be 1 to 32767, not %s', max_attempts)
+    when max_lost not between 1 and 32767 then format('max_lost must be 1 to 32767, not %s', max_lost)
     when char_length(unique_key) not between 1 and 255 then
       format('unique_key must be 1 to 255 characters, not %s', char_length(unique_key))
     when char_length(partition_key) not between 1 and 255 then
@@ -9644,6 +9697,12 @@ begin
     'janitor', jobq.why_janitor());
 end $$;
 
+-- why_lost_runs is how many runs of a job were lost without using an attempt, and how many may be; nothing if none was.
+create function jobq.why_lost_runs(job_id bigint) returns jsonb
+  language sql stable
+  return coalesce((select jsonb_build_object('lost', j.lost, 'max_lost', j.max_lost)
+    from jobq.job j where j.id = job_id and j.lost > 0), '{}');
+
 -- why_scheduled is the reason why a job is not in the line yet: what its last run waits for in a durable step, or what
 -- the time is for which it waits.
 create function jobq.why_scheduled(job_id bigint) returns table (reason text, facts jsonb)
@@ -9653,8 +9712,8 @@ declare
   job record;
   run record; -- the last one that ended
 begin
-  select p.run_at::timestamptz as run_at, p.lease_token, p.attempts, p.max_attempts, p.last_error, p.crashes,
-      p.crashes >= least(2, p.max_attempts - p.attempts::integer) as suspect
+  select p.run_at::timestamptz as run_at, p.lease_token, p.attempts, p.max_attempts, p.last_error, p.crashes, p.lost,
+      p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) as suspect
     into job from jobq.pending p where p.id = why_scheduled.job_id;
   if job.run_at > statement_timestamp() then
     return query select s.reason, s.facts from jobq.why_suspended(job_id, job.lease_token, job.run_at) s;
@@ -9665,12 +9724,14 @@ begin
   select a.outcome::text as outcome, a.finished_at into run
     from jobq.attempt a where a.job_id = why_scheduled.job_id order by a.lease_token desc, a.finished_at desc limit 1;
   reason := case when job.suspect then 'alone' when job.run_at <= statement_timestamp() then 'due'
+      when run.outcome = 'lost' and job.lost > 0 then 'retry'
       when job.attempts > 0 and coalesce(run.outcome, '') not in ('snoozed', 'unreadable') then 'retry'
       else 'scheduled' end;
   facts := jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
       job.last_error, 'outcome', run.outcome, 'outcome_at', run.finished_at, 'janitor', jobq.why_janitor(),
       'crashes', case when job.suspect then job.crashes end,
-      'crashes_alone', case when job.suspect and job.crashes > 2 then job.crashes - 2 end);
+      'crashes_alone', case when job.suspect and job.crashes > 2 then job.crashes - 2 end)
+    || jobq.why_lost_runs(job_id);
   return next;
 end $$;
 
@@ -9832,7 +9893,7 @@ begin
     return query select job.state, jobq.why_ended(why.id,
       jsonb_build_object('since', job.finished_at, 'worker', job.lease_owner) || case job.state
         when 'failed' then jsonb_build_object('attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
-            job.last_error)
+            job.last_error) || jobq.why_lost_runs(why.id)
         when 'cancelled' then jsonb_build_object('error', job.last_error)
             || jobq.why_lost(job.last_error) || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
         else '{}'
@@ -10043,7 +10104,11 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
   end if;
-  select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change, j.args is null into wanted, args_gone
+  -- The view may have the max_lost of the queue.
+  select to_jsonb(j) || jsonb_build_object('run_at', now(), 'max_lost', coalesce(
+        (select p.max_lost::smallint from jobq.pending p where p.id = j.id),
+        (select r.max_lost from jobq.run r where r.id = j.id limit 1))) || act_clone.change, j.args is null
+    into wanted, args_gone
     from jobq.job j where j.id = act_clone.job_id;
   if not found then
     return;
@@ -10063,13 +10128,14 @@ begin
   end if;
   insert into jobq.pending as p
       (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args,
-          partition_key)
+          partition_key, max_lost)
     select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
         (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
         (wanted ->> 'backoff_max')::interval,
         case when jsonb_typeof(wanted -> 'tags') = 'array'
         then nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}') end,
-        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', '')
+        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', ''),
+        (wanted ->> 'max_lost')::smallint
     returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
   audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id),
       nullif(act_clone.change, '{}'));
@@ -10250,8 +10316,7 @@ begin
     raise sqlstate 'JQ003' using message = lost;
   end if;
   delete from jobq.run r where r.id = dependent_requeue.job_id and r.state = 'cancelled' returning r.* into ended;
-  ended.attempts := least(ended.attempts, 32766);
-  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended := jobq.run_renewed(ended);
   insert into jobq.pending
     select n.* from jobq.pending_of(ended, null, coalesce(ended.run_at, ended.created_at), ended.attempts,
       ended.crashes, null, null, ended.checkpoint, true) n;
@@ -10578,7 +10643,7 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := '{lease, extend_every, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap,
-    max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst, key_rate_jobs,
+    max_lost, max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst, key_rate_jobs,
     key_rate_period, key_rate_burst, age_after, retention, failed_retention}';
   required constant text[] := '{lease, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap, age_after}';
   limits constant text[] := '{max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst,
@@ -10615,7 +10680,8 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat,
         stale_grace = wanted.stale_grace, redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay,
-        reset_on_reap = wanted.reset_on_reap, max_running = wanted.max_running, key_limit = wanted.key_limit,
+        reset_on_reap = wanted.reset_on_reap, max_lost = wanted.max_lost, max_running = wanted.max_running,
+        key_limit = wanted.key_limit,
         key_order = wanted.key_order, key_separator = wanted.key_separator, rate_jobs = wanted.rate_jobs,
         rate_period = wanted.rate_period, rate_burst = wanted.rate_burst, key_rate_jobs = wanted.key_rate_jobs,
         key_rate_period = wanted.key_rate_period, key_rate_burst = wanted.key_rate_burst, age_after = wanted.age_after,

@@ -85,7 +85,8 @@ with candidate as materialized (
             else sqlc.arg(begin_ahead)::smallint end, sqlc.arg(owner), sqlc.arg(queue), t.ids
       from (
         select array_agg(t.id
-            order by t.priority, t.position) as ids, bool_or(t.attempts + 1 >= t.max_attempts) as some_last
+            order by t.priority, t.position) as ids,
+            bool_or(t.attempts + 1 >= t.max_attempts or t.lost > 0) as some_last
           from taken t
           group by case when sqlc.arg(lease_per_job)::boolean then t.id end
       ) t
@@ -105,7 +106,8 @@ insert into jobq.run as r
         from moment m)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key,
+    coalesce(r.lost, 0)::smallint as lost;
 
 -- QueueAdmit says how many jobs of a queue with limits the next JobClaim of the transaction may take
 -- (queue_admit).
@@ -130,7 +132,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
     sqlc.arg(lease_per_job)::boolean, sqlc.arg(with_plain)::boolean,
@@ -172,7 +174,7 @@ insert into jobq.run as r
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key,
-    r.partition_key;
+    coalesce(r.lost, 0)::smallint as lost, r.partition_key;
 
 -- LaneMore reports on the LaneClaim before it in the same transaction: whether another one would find
 -- more, what to give the next one so that the pass goes on, whether the queue has a limit or a rate of
@@ -195,7 +197,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint,
     c.metadata::jsonb as metadata,
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason,
-    c.has_key::boolean as has_key,
+    c.has_key::boolean as has_key, coalesce(c.lost, 0)::smallint as lost,
     c.partition_key::text as partition_key
   from jobq.claim_alone(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval) c;
 

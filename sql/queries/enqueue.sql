@@ -1,13 +1,14 @@
 -- JobEnqueue adds one job that has no unique key, and answers with its id. For
 -- one job it costs the server half of what JobEnqueueMany does. Null, an empty
--- queue and 0 attempts mean the column's default.
+-- queue, 0 attempts and 0 lost runs mean the column's default.
 -- name: JobEnqueue :one
 select jobq.enqueue(
     sqlc.arg(kind)::text, sqlc.arg(args)::jsonb, nullif(sqlc.arg(queue)::text, ''), sqlc.arg(priority)::integer,
     coalesce(sqlc.narg(run_at)::timestamptz, now() + sqlc.narg(delay)::interval),
     nullif(sqlc.arg(max_attempts)::integer, 0), null, sqlc.narg(timeout)::interval, sqlc.narg(backoff_base)::interval,
     sqlc.narg(backoff_max)::interval, sqlc.narg(tags)::text[], sqlc.narg(metadata)::jsonb,
-    partition_key => nullif(sqlc.arg(partition_key)::text, ''))::bigint as id;
+    partition_key => nullif(sqlc.arg(partition_key)::text, ''),
+    max_lost => nullif(sqlc.arg(max_lost)::integer, 0))::bigint as id;
 
 -- JobEnqueueMany adds jobs given as columns, in one statement and one round
 -- trip, and answers in their order. Null elements mean the column's default, and
@@ -24,4 +25,5 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolea
     sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[],
     sqlc.arg(after_jobs)::integer[], sqlc.arg(after_parents)::bigint[], array_replace(sqlc.arg(after_failures)::text[],
         '', null),
-    array_replace(sqlc.arg(partition_keys)::text[], '', null), sqlc.arg(uniques)::jsonb[]) e;
+    array_replace(sqlc.arg(partition_keys)::text[], '', null), sqlc.arg(uniques)::jsonb[],
+    array_replace(sqlc.arg(max_losts)::integer[], 0, null)) e;

@@ -26,7 +26,8 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
     coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error,
     j.clear_reason, j.tags, jobq.json_shown(j.metadata)::jsonb as metadata, jobq.json_shown(j.args)::jsonb as args,
     jobq.json_shown(j.checkpoint)::jsonb as checkpoint,
-    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key
+    jobq.json_shown(j.result)::jsonb as result, coalesce(j.partition_key, '')::text as partition_key,
+    j.lost, coalesce(j.max_lost, 0)::smallint as max_lost
   from jobq.job j
   where j.id = any(array(
       select r.id

@@ -17,7 +17,7 @@ with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
     where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
-      and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+      and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
       and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
     order by p.run_at, p.id
     limit sqlc.arg(job_count)::integer
@@ -45,7 +45,7 @@ select (select count(*) from promoted) as promoted, (select count(*) from told) 
 select p.run_at, p.id
   from jobq.pending p
   where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
-    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
     and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
   order by p.run_at, p.id
   limit 1;
@@ -55,5 +55,5 @@ select p.run_at, p.id
 -- the longer a transaction is open, the more it costs (NextDue). Needs pending_due_idx.
 -- name: DueFirst :one
 select (select p.run_at from jobq.pending p where p.position is null and p.waits is null
-    and greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0
+    and greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0
   order by p.run_at limit 1)::timestamptz as run_at;

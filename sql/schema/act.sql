@@ -200,7 +200,11 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
   end if;
-  select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change, j.args is null into wanted, args_gone
+  -- The view may have the max_lost of the queue.
+  select to_jsonb(j) || jsonb_build_object('run_at', now(), 'max_lost', coalesce(
+        (select p.max_lost::smallint from jobq.pending p where p.id = j.id),
+        (select r.max_lost from jobq.run r where r.id = j.id limit 1))) || act_clone.change, j.args is null
+    into wanted, args_gone
     from jobq.job j where j.id = act_clone.job_id;
   if not found then
     return;
@@ -220,13 +224,14 @@ begin
   end if;
   insert into jobq.pending as p
       (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args,
-          partition_key)
+          partition_key, max_lost)
     select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
         (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
         (wanted ->> 'backoff_max')::interval,
         case when jsonb_typeof(wanted -> 'tags') = 'array'
         then nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}') end,
-        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', '')
+        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', ''),
+        (wanted ->> 'max_lost')::smallint
     returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
   audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id),
       nullif(act_clone.change, '{}'));

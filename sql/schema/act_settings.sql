@@ -273,7 +273,7 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := '{lease, extend_every, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap,
-    max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst, key_rate_jobs,
+    max_lost, max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst, key_rate_jobs,
     key_rate_period, key_rate_burst, age_after, retention, failed_retention}';
   required constant text[] := '{lease, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap, age_after}';
   limits constant text[] := '{max_running, key_limit, key_order, key_separator, rate_jobs, rate_period, rate_burst,
@@ -310,7 +310,8 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat,
         stale_grace = wanted.stale_grace, redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay,
-        reset_on_reap = wanted.reset_on_reap, max_running = wanted.max_running, key_limit = wanted.key_limit,
+        reset_on_reap = wanted.reset_on_reap, max_lost = wanted.max_lost, max_running = wanted.max_running,
+        key_limit = wanted.key_limit,
         key_order = wanted.key_order, key_separator = wanted.key_separator, rate_jobs = wanted.rate_jobs,
         rate_period = wanted.rate_period, rate_burst = wanted.rate_burst, key_rate_jobs = wanted.key_rate_jobs,
         key_rate_period = wanted.key_rate_period, key_rate_burst = wanted.key_rate_burst, age_after = wanted.age_after,

@@ -65,9 +65,20 @@ comment on function jobq.cancel is
   'Ends a job that waits, or asks the worker of a running one to stop; returns the state afterwards, null for no '
   'such job.';
 
--- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left. It returns the
--- job's state afterwards, or null if there is no such job. It raises an error if the job runs, if its args are gone, or
--- if another unfinished job holds its unique key.
+-- run_renewed is the row of run of a job that is to run again: it has one attempt at least, and all of its max_lost.
+create function jobq.run_renewed(ended jobq.run) returns jobq.run
+  language plpgsql immutable
+  as $$
+begin
+  ended.attempts := least(ended.attempts, 32766);
+  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended.lost := null;
+  return ended;
+end $$;
+
+-- requeue makes a finished, scheduled or waiting job available now, with at least one attempt left, and with all of
+-- its max_lost if it had ended. It returns the job's state afterwards, or null if there is no such job. It raises an
+-- error if the job runs, if its args are gone, or if another unfinished job holds its unique key.
 create function jobq.requeue(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -97,8 +108,7 @@ begin
         and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
       returning r.* into ended;
     if found then
-      ended.attempts := least(ended.attempts, 32766);
-      ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+      ended := jobq.run_renewed(ended);
       insert into jobq.pending as p
         select n.* from jobq.pending_of(ended, nextval('jobq.position_seq'), clock_timestamp(), ended.attempts,
           ended.crashes, ended.last_error, null, ended.checkpoint) n
@@ -111,7 +121,8 @@ begin
     end if;
     update jobq.pending p
       set run_at = clock_timestamp(), position = case
-          when p.crashes < least(2, p.max_attempts - p.attempts) then nextval('jobq.position_seq') end, waits = null
+          when p.crashes < least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts)) then nextval('jobq.position_seq')
+        end, waits = null
       where p.id = requeue.job_id and p.position is null
       returning case when p.position is null then 'scheduled' else 'available' end into went_to;
     if found then
@@ -252,7 +263,7 @@ declare
   apart boolean := job.args_apart;
   place bigint := case
     when due > clock_timestamp() or job.waits
-        or job.crashes >= least(2, (wanted -> 'max_attempts')::integer - job.attempts) then null
+        or job.crashes >= least(2, coalesce(job.lost + 1, (wanted -> 'max_attempts')::integer - job.attempts)) then null
     when job.position is null or (wanted ->> 'queue', (wanted -> 'priority')::integer) <> (job.queue, job.priority)
       then nextval('jobq.position_seq')
     else job.position end;

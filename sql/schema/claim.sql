@@ -28,7 +28,8 @@ begin
   return query
     select p.id, p.kind::text, ceil(extract(epoch from p.run_at - clock_timestamp()) * 1000)::bigint
       from jobq.pending p
-      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts)
+      where p.queue = of_queue and p.crashes > 0
+        and p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts))
         and p.kind = any(kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         and not exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null)
@@ -48,7 +49,7 @@ create function jobq.claim_alone(of_queue text, of_kinds text[], of_owner text, 
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
@@ -69,7 +70,8 @@ begin
   for suspect in
     select p.id, p.ctid as place, p.partition_key
       from jobq.pending p
-      where p.queue = of_queue and p.crashes > 0 and p.crashes >= least(2, p.max_attempts - p.attempts)
+      where p.queue = of_queue and p.crashes > 0
+        and p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts))
         and p.run_at <= claimed and p.kind = any(of_kinds)
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null)) and q.paused_at is null
         -- a lookup
@@ -94,7 +96,7 @@ begin
               coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
           coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
           r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null,
-          coalesce(r.partition_key, '');
+          coalesce(r.partition_key, ''), coalesce(r.lost, 0)::smallint;
     perform jobq.queue_charge(of_queue, 0);
     return;
   end loop;

@@ -56,8 +56,7 @@ begin
     raise sqlstate 'JQ003' using message = lost;
   end if;
   delete from jobq.run r where r.id = dependent_requeue.job_id and r.state = 'cancelled' returning r.* into ended;
-  ended.attempts := least(ended.attempts, 32766);
-  ended.max_attempts := greatest(ended.max_attempts, ended.attempts + 1);
+  ended := jobq.run_renewed(ended);
   insert into jobq.pending
     select n.* from jobq.pending_of(ended, null, coalesce(ended.run_at, ended.created_at), ended.attempts,
       ended.crashes, null, null, ended.checkpoint, true) n;

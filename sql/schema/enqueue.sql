@@ -25,7 +25,8 @@ begin
     perform jobq.pending_json_require(case when not apart then new.args end, new.metadata, new.checkpoint);
   end if;
   -- a suspect: see pending_suspect_idx
-  if new.run_at > clock_timestamp() or new.crashes >= least(2, new.max_attempts - new.attempts) then
+  if new.run_at > clock_timestamp()
+      or new.crashes >= least(2, coalesce(new.lost + 1, new.max_attempts - new.attempts)) then
     new.position := null;
   end if;
   new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
@@ -165,7 +166,8 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   jsonb       default null
+  uniqueness   jsonb       default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -173,7 +175,7 @@ declare
   job_id bigint;
   holder bigint;
   problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata, partition_key);
+    backoff_max, tags, metadata, partition_key, max_lost);
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
@@ -189,7 +191,7 @@ begin
       array[null::interval], array[max_attempts], array[unique_key], array[timeout], array[backoff_base],
           array[backoff_max], array[to_jsonb(tags)], array[metadata],
           array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key],
-          array[uniqueness]) e);
+          array[uniqueness], array[max_lost]) e);
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -200,16 +202,16 @@ begin
   end if;
   insert into jobq.pending
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags,
-          metadata, partition_key)
+          metadata, partition_key, max_lost)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()),
       coalesce(enqueue.max_attempts, jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout,
       enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata,
-      coalesce(enqueue.partition_key, ''));
+      coalesce(enqueue.partition_key, ''), enqueue.max_lost);
   return job_id;
 end $$;
 comment on function jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], jsonb, bigint[], text, text, jsonb) is
+    text[], jsonb, bigint[], text, text, jsonb, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 -- enqueue for args and metadata that a driver sends as json, and as text. An
@@ -231,7 +233,8 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   json        default null
+  uniqueness   json        default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -239,10 +242,10 @@ begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key,
     timeout, backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure,
         partition_key,
-    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness::text) end);
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness::text) end, max_lost);
 end $$;
 comment on function jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], json, bigint[], text, text, json) is
+    text[], json, bigint[], text, text, json, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 create function jobq.enqueue(
@@ -261,17 +264,18 @@ create function jobq.enqueue(
   after        bigint[]    default null,
   after_failure text       default null,
   partition_key text       default null,
-  uniqueness   text        default null
+  uniqueness   text        default null,
+  max_lost     bigint      default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
     backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure, partition_key,
-    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end);
+    case when uniqueness is not null then jobq.json_of('uniqueness', uniqueness) end, max_lost);
 end $$;
 comment on function jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval,
-    text[], text, bigint[], text, text, text) is
+    text[], text, bigint[], text, text, text, bigint) is
   'Adds a job and returns its id: docs/sql.md. Only kind is required; null means the default.';
 
 -- jobs_problem says what is wrong with new jobs, given as columns: that they are too many, or what the first one has
@@ -279,7 +283,7 @@ comment on function jobq.enqueue(text, text, text, bigint, timestamptz, bigint, 
 create function jobq.jobs_problem(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
-  tags jsonb[], metadata jsonb[], partition_keys text[]
+  tags jsonb[], metadata jsonb[], partition_keys text[], max_losts bigint[]
 ) returns text
   language plpgsql
   as $$
@@ -291,9 +295,9 @@ begin
   end if;
   select format('jobs[%s]: %s', j.i - 1, x.problem) into problem
     from unnest(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts, backoff_bases,
-        backoff_maxes, tags, metadata, partition_keys)
+        backoff_maxes, tags, metadata, partition_keys, max_losts)
       with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags,
-        metadata, partition, i)
+        metadata, partition, max_lost, i)
     cross join lateral (
       -- offset 0, because an argument with a subquery would keep job_problem from being inlined
       select case jsonb_typeof(j.tags) when 'array' then array(select jsonb_array_elements_text(j.tags)) end as tags
@@ -303,7 +307,7 @@ begin
       select case when jsonb_typeof(j.tags) <> 'array'
           then format('tags must be an array of texts, not %s', jsonb_typeof(j.tags))
         else jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts,
-          j.key, j.timeout, j.base, j.max, t.tags, j.metadata, j.partition) end as problem
+          j.key, j.timeout, j.base, j.max, t.tags, j.metadata, j.partition, j.max_lost) end as problem
     ) x
     where x.problem is not null
     order by j.i
@@ -321,7 +325,8 @@ create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[], after_jobs integer[] default null, after_parents bigint[] default null,
-  after_failures text[] default null, partition_keys text[] default null, uniques jsonb[] default null
+  after_failures text[] default null, partition_keys text[] default null, uniques jsonb[] default null,
+  max_losts bigint[] default null
 ) returns table (id bigint, duplicate boolean, replaced boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -336,7 +341,7 @@ declare
   replacing boolean[];
 begin
   problem := jobq.jobs_problem(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-      backoff_bases, backoff_maxes, tags, metadata, partition_keys);
+      backoff_bases, backoff_maxes, tags, metadata, partition_keys, max_losts);
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
@@ -358,17 +363,17 @@ begin
   end if;
   insert into jobq.pending
       (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-          backoff_max, tags, metadata, partition_key)
+          backoff_max, tags, metadata, partition_key, max_lost)
     select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
         coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
         j.base, j.max, case when j.tags is not null
             then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
-        j.metadata, coalesce(j.partition, '')
+        j.metadata, coalesce(j.partition, ''), j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
-          timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys)
+          timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
-          waits, partition)
+          waits, partition, max_lost)
       where j.id = j.holder;
   if uniques is not null then
     replacing := jobq.jobs_replace(job_ids, holders, conflicts, args, priorities, run_ats, delays);

@@ -29,11 +29,11 @@ begin
     end if;
     begin
       perform r from jsonb_to_record(jsonb_build_object(name, value)) as r(priority bigint, run_at timestamptz,
-        max_attempts bigint, timeout interval, backoff_base interval, backoff_max interval);
+        max_attempts bigint, max_lost bigint, timeout interval, backoff_base interval, backoff_max interval);
     exception when data_exception then
       return left(format('%s must be %s: %s', name,
         case name when 'priority' then 'a whole number, -32768 to 32767'
-            when 'max_attempts' then 'a whole number, 1 to 32767'
+            when 'max_attempts' then 'a whole number, 1 to 32767' when 'max_lost' then 'a whole number, 1 to 32767'
           when 'run_at' then 'a time in the years 1 to 9999'
               else 'an interval, positive, at most 10 years' end, sqlerrm), 300);
     end;
@@ -43,11 +43,11 @@ begin
         else r.kind end, r.args, r.queue, r.priority, r.run_at,
         r.max_attempts, r.unique_key, r.timeout, r.backoff_base, r.backoff_max,
         case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata,
-        r.partition_key)
+        r.partition_key, r.max_lost)
       from jsonb_to_record(object) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
         max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb,
             metadata jsonb,
-        partition_key text));
+        partition_key text, max_lost bigint));
 end $$;
 
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
@@ -58,7 +58,7 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   as $$
 declare
   names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata, partition_key, name, after, after_failure, uniqueness}';
+    backoff_max, tags, metadata, partition_key, name, after, after_failure, uniqueness, max_lost}';
   texts constant text[] := '{kind, queue, unique_key, partition_key, name, after_failure}';
   odd boolean := false;
   problem text;
@@ -84,14 +84,15 @@ begin
         array_agg(j.backoff_max) as maxes, array_agg(j.tags) as tags, array_agg(j.metadata) as metadata,
         array_agg(j.partition_key) as partition_keys, array_agg(j.after_failure) as policies,
         array_agg(j.name) as names, array_agg(j.after) as afters, count(j.name) + count(j.after) > 0 as linked,
-        case when count(nullif(j.uniqueness, 'null')) > 0 then array_agg(j.uniqueness) end as uniques
+        case when count(nullif(j.uniqueness, 'null')) > 0 then array_agg(j.uniqueness) end as uniques,
+        array_agg(j.max_lost) as max_losts
       into c
       from (
         select r.* from jsonb_array_elements(jobs) with ordinality as x(job, i)
           cross join lateral jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint,
             run_at timestamptz, max_attempts bigint, unique_key text, timeout interval, backoff_base interval,
             backoff_max interval, tags jsonb, metadata jsonb, partition_key text, name text, after jsonb,
-            after_failure text, uniqueness jsonb)
+            after_failure text, uniqueness jsonb, max_lost bigint)
           order by x.i
       ) j;
   exception when data_exception then
@@ -111,7 +112,8 @@ begin
   end if;
   return query select e.id, e.duplicate, e.replaced
     from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, null, c.attempts, c.keys, c.timeouts,
-      c.bases, c.maxes, c.tags, c.metadata, children, parents, c.policies, c.partition_keys, c.uniques) e;
+      c.bases, c.maxes, c.tags, c.metadata, children, parents, c.policies, c.partition_keys, c.uniques, c.max_losts)
+      e;
 end $$;
 comment on function jobq.enqueue_many(jsonb) is
   'Adds up to 100,000 jobs, given as an array of objects with the arguments of enqueue, all or none.';

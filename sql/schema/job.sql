@@ -36,6 +36,8 @@ create table jobq.pending (
   metadata      jsonb,
   tags          text[],
   waits         boolean, -- true, or null: it then takes no room in the row
+  lost          smallint, -- null for none, for the same reason
+  max_lost      jobq.job_max_lost,
   constraint pending_pkey primary key (id),
   constraint "a job that waits has no position" check (waits is null or waits and position is null),
   constraint "args must not be null" check (args is not null or args_apart),
@@ -43,6 +45,7 @@ create table jobq.pending (
   constraint "tags must be at most 32, without nulls, 8 KiB in all" check
     (tags is null or (cardinality(tags) <= 32 and coalesce(array_ndims(tags), 1) = 1
         and array_position(tags, null) is null and octet_length(array_to_string(tags, '')) <= 8192)),
+  constraint "lost must be at least 1" check (lost >= 1),
   constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1))
 );
 comment on table jobq.pending is
@@ -76,6 +79,10 @@ comment on column jobq.pending.checkpoint is 'What a run has saved for the next 
 comment on column jobq.pending.metadata is 'What the producer noted beside the args, such as a trace; null: nothing.';
 comment on column jobq.pending.tags is 'For filters of people; null: none.';
 comment on column jobq.pending.waits is 'True: it waits for other jobs (jobq.dependency); null: it does not.';
+comment on column jobq.pending.lost is
+  'How many runs were lost without using an attempt, since max_lost was set; null: none. A requeue forgets them.';
+comment on column jobq.pending.max_lost is
+  'How many runs may be lost without using an attempt; null: as its queue has it, or else a lost run uses an attempt.';
 -- The claim walks this one and nothing else. The jobs of a key have a line of their
 -- own, which a claim of jobs without one (partition_key '') never meets.
 create index pending_claim_idx on jobq.pending (queue, partition_key, priority, position) where position is not null;
@@ -85,12 +92,13 @@ create index pending_due_idx on jobq.pending (run_at, id) where position is null
 -- For lists of the jobs that wait for others (waits), and of those that have failed before
 -- (waits is null). It is one index for both, since every insert opens each index.
 create index pending_held_idx on jobq.pending (waits, id) where waits or attempts > 0 and last_error is not null;
--- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. They
--- have no position, and are claimed by claim_alone. The condition stands in each statement that is about suspects; the
--- first part of it costs other jobs less. Statements about jobs that are due leave suspects out with greatest(least(2,
--- max_attempts - attempts::integer) - crashes, 0) <> 0: JobPromote says why it is written so.
+-- The suspects: jobs that were lost with their workers twice in a row, or once if only their last attempt is left. A
+-- loss that used no attempt (lost) brings no job nearer to its last one. They have no position, and are claimed by
+-- claim_alone. The condition stands in each statement that is about suspects; the first part of it costs other jobs
+-- less. Statements about jobs that are due leave suspects out with greatest(least(2, coalesce(lost + 1, max_attempts
+-- - attempts::integer)) - crashes, 0) <> 0: JobPromote says why it is written so.
 create index pending_suspect_idx on jobq.pending (queue, run_at, id)
-    where crashes > 0 and crashes >= least(2, max_attempts - attempts);
+    where crashes > 0 and crashes >= least(2, coalesce(lost + 1, max_attempts - attempts));
 alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- A job that was claimed, and its run: the current one, or the last one when that
@@ -130,6 +138,8 @@ create table jobq.run (
   metadata            jsonb,
   tags                text[],
   result              jsonb,
+  lost                smallint, -- null for none
+  max_lost            smallint,
   constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
   constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
   -- A checkpoint comes from pending or progress, which have accepted it.
@@ -172,6 +182,10 @@ comment on column jobq.run.checkpoint is 'What a run has saved for the next one 
 comment on column jobq.run.metadata is 'What the producer noted beside the args, such as a trace; null: nothing.';
 comment on column jobq.run.tags is 'For filters of people; null: none.';
 comment on column jobq.run.result is 'What the handler of a completed job gave; null: nothing.';
+comment on column jobq.run.lost is
+  'How many runs were lost without using an attempt, since max_lost was set; null: none. A requeue forgets them.';
+comment on column jobq.run.max_lost is
+  'How many runs may be lost without using an attempt; null: as its queue has it, or else a lost run uses an attempt.';
 -- A publication for all tables refuses each update and delete of a table that has no replica identity. A table
 -- without a key has the whole row as its identity, which costs nothing unless wal_level is logical. Partitions do
 -- not inherit it: see partition_add.
@@ -243,7 +257,9 @@ create view jobq.job as
       null::text as progress_message, p.timeout, p.backoff_base, p.backoff_max, p.unique_key, p.last_error,
       p.clear_reason, p.tags, p.metadata, coalesce(p.args, (select a.args from jobq.payload a
           where a.job_id = p.id)) as args,
-      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key
+      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key,
+      coalesce(p.lost, 0)::smallint as lost, coalesce(p.max_lost, case when p.lost > 0 then
+          (select q.max_lost from jobq.queue q where q.name = p.queue) end)::smallint as max_lost
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
@@ -255,7 +271,9 @@ create view jobq.job as
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case
       when e.runs then r.clear_reason end, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key
+      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key, coalesce(r.lost, 0)::smallint,
+      coalesce(r.max_lost, case when r.lost > 0 then
+          (select q.max_lost from jobq.queue q where q.name = r.queue) end)::smallint
     from jobq.run r
     -- The limit keeps the planner from hashing all leases for one job; neighbours
     -- mostly have the same lease, which it remembers.
@@ -316,6 +334,10 @@ comment on column jobq.job.args is 'What the handler gets; null: retention has d
 comment on column jobq.job.checkpoint is 'What a run has saved for the next one to go on with; null: nothing.';
 comment on column jobq.job.result is 'What the handler of a completed job gave; null: nothing.';
 comment on column jobq.job.partition_key is 'What the job belongs to, such as a customer; null: nothing.';
+comment on column jobq.job.lost is
+  'How many runs were lost without using an attempt, since max_lost was set. A requeue forgets them.';
+comment on column jobq.job.max_lost is
+  'How many may be; null: a lost run uses an attempt, unless its queue has a max_lost, which is shown after a loss.';
 
 -- run_end is what is known about the end of a row of run: since when the job was held and by whom, and when it ended
 -- (null while it runs). It takes the row's lease_id, slot and finished_at, and always returns one row. An end is never

@@ -63,7 +63,7 @@ create function jobq.lane_claim(
       max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint,
       args jsonb, checkpoint jsonb,
-  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text, lost smallint
 )
   language plpgsql
   as $$
@@ -333,6 +333,6 @@ begin
       returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue,
         r.kind, r.created_at, coalesce(r.run_at, r.created_at), claimed,
             coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
-        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-        r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
+        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)), r.checkpoint,
+        r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key, r.lost;
 end $$;

@@ -20,20 +20,22 @@ create function jobq.run_of(job jobq.pending, lease_id bigint, slot smallint, st
       job.timeout, job.backoff_base, job.backoff_max, state, slot, job.priority, job.attempts, job.max_attempts,
       job.crashes, job.args_apart, job.queue, job.kind, nullif(job.partition_key, ''), job.args, job.unique_key,
       coalesce(reason, job.last_error), job.clear_reason, job.checkpoint, job.metadata, job.tags,
-      null::jsonb; -- result
+      null::jsonb, -- result
+      job.lost, job.max_lost::smallint;
   end;
 
 -- pending_of is the row of pending of a job that was in run, and that waits again. What a run may change is given; all
 -- else stays.
 create function jobq.pending_of(run jobq.run, "position" bigint, run_at timestamptz, attempts integer,
-    crashes integer, last_error text, clear_reason text, checkpoint jsonb, waits boolean default null)
+    crashes integer, last_error text, clear_reason text, checkpoint jsonb, waits boolean default null,
+    lost integer default null) -- null: as it was
     returns setof jobq.pending
   language sql stable parallel safe rows 1
   begin atomic
     select run.id, "position", run.lease_id, run_at, run.created_at, run.timeout, run.backoff_base, run.backoff_max,
       run.priority, attempts::smallint, run.max_attempts, crashes::smallint, run.args_apart, run.queue, run.kind,
       coalesce(run.partition_key, ''), run.args, run.unique_key, last_error, clear_reason, checkpoint, run.metadata,
-      run.tags, waits;
+      run.tags, waits, coalesce(lost::smallint, run.lost), run.max_lost;
   end;
 
 -- next_state says what becomes of a job whose run has ended, or was lost:

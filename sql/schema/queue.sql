@@ -17,6 +17,9 @@ create table jobq.queue (
   redelivery_delay interval    not null default '0',
   -- Whether the next run begins without the checkpoint of a run that was lost.
   reset_on_reap    boolean     not null default false,
+  -- How many runs of a job may be lost without using an attempt, unless the job has a max_lost of its own; null: each
+  -- uses one.
+  max_lost         integer,
   -- How many jobs of the queue may run at once, over all workers; null for no limit.
   max_running      integer,
   -- How many jobs of each partition key may run at once, over all workers; null for no limit.
@@ -61,6 +64,7 @@ create table jobq.queue (
   constraint "redelivery_delay needs redelivery tail"
     check (redelivery = 'tail' or redelivery_delay = interval '0'),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
+  constraint "max_lost must be 1 to 32767" check (max_lost between 1 and 32767),
   constraint "max_running must be 1 to 1000000" check (max_running between 1 and 1000000),
   constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
   constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
@@ -97,6 +101,8 @@ comment on column jobq.queue.stale_grace is 'How long after its end a lease is l
 comment on column jobq.queue.redelivery is 'Where a lost job goes: head or tail of the line.';
 comment on column jobq.queue.redelivery_delay is 'And after which delay.';
 comment on column jobq.queue.reset_on_reap is 'Whether a lost run''s checkpoint is dropped.';
+comment on column jobq.queue.max_lost is
+  'How many runs of a job may be lost without using an attempt, unless the job says it; null: each uses one.';
 comment on column jobq.queue.max_running is 'How many jobs run at once, over all workers; null: no limit.';
 comment on column jobq.queue.key_limit is 'How many of each partition key; null: no limit.';
 comment on column jobq.queue.key_order is 'Strict order within a key: hold, pass or stop; null: none.';

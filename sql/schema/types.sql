@@ -57,6 +57,8 @@ create domain jobq.job_unique_key as text
   constraint "unique_key must be 1 to 255 characters" check (char_length(value) between 1 and 255);
 create domain jobq.job_max_attempts as smallint
   constraint "max_attempts must be 1 to 32767" check (value >= 1);
+create domain jobq.job_max_lost as smallint
+  constraint "max_lost must be 1 to 32767" check (value >= 1);
 create domain jobq.job_last_error as text
   constraint "last_error must be at most 1000 characters" check (char_length(value) <= 1000);
 create domain jobq.job_clear_reason as text

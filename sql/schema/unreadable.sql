@@ -6,7 +6,7 @@
 create function jobq.job_problem(
   kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
   timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb,
-  partition_key text default null
+  partition_key text default null, max_lost bigint default null
 ) returns text
   language sql stable parallel safe
   return case
@@ -21,6 +21,7 @@ create function jobq.job_problem(
     when run_at < '0001-01-01 00:00:00+00' or run_at >= '10000-01-01 00:00:00+00' then
       format('run_at must be in the years 1 to 9999, not %s', run_at)
     when max_attempts not between 1 and 32767 then format('max_attempts must be 1 to 32767, not %s', max_attempts)
+    when max_lost not between 1 and 32767 then format('max_lost must be 1 to 32767, not %s', max_lost)
     when char_length(unique_key) not between 1 and 255 then
       format('unique_key must be 1 to 255 characters, not %s', char_length(unique_key))
     when char_length(partition_key) not between 1 and 255 then

@@ -42,6 +42,12 @@ begin
     'janitor', jobq.why_janitor());
 end $$;
 
+-- why_lost_runs is how many runs of a job were lost without using an attempt, and how many may be; nothing if none was.
+create function jobq.why_lost_runs(job_id bigint) returns jsonb
+  language sql stable
+  return coalesce((select jsonb_build_object('lost', j.lost, 'max_lost', j.max_lost)
+    from jobq.job j where j.id = job_id and j.lost > 0), '{}');
+
 -- why_scheduled is the reason why a job is not in the line yet: what its last run waits for in a durable step, or what
 -- the time is for which it waits.
 create function jobq.why_scheduled(job_id bigint) returns table (reason text, facts jsonb)
@@ -51,8 +57,8 @@ declare
   job record;
   run record; -- the last one that ended
 begin
-  select p.run_at::timestamptz as run_at, p.lease_token, p.attempts, p.max_attempts, p.last_error, p.crashes,
-      p.crashes >= least(2, p.max_attempts - p.attempts::integer) as suspect
+  select p.run_at::timestamptz as run_at, p.lease_token, p.attempts, p.max_attempts, p.last_error, p.crashes, p.lost,
+      p.crashes >= least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) as suspect
     into job from jobq.pending p where p.id = why_scheduled.job_id;
   if job.run_at > statement_timestamp() then
     return query select s.reason, s.facts from jobq.why_suspended(job_id, job.lease_token, job.run_at) s;
@@ -63,12 +69,14 @@ begin
   select a.outcome::text as outcome, a.finished_at into run
     from jobq.attempt a where a.job_id = why_scheduled.job_id order by a.lease_token desc, a.finished_at desc limit 1;
   reason := case when job.suspect then 'alone' when job.run_at <= statement_timestamp() then 'due'
+      when run.outcome = 'lost' and job.lost > 0 then 'retry'
       when job.attempts > 0 and coalesce(run.outcome, '') not in ('snoozed', 'unreadable') then 'retry'
       else 'scheduled' end;
   facts := jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
       job.last_error, 'outcome', run.outcome, 'outcome_at', run.finished_at, 'janitor', jobq.why_janitor(),
       'crashes', case when job.suspect then job.crashes end,
-      'crashes_alone', case when job.suspect and job.crashes > 2 then job.crashes - 2 end);
+      'crashes_alone', case when job.suspect and job.crashes > 2 then job.crashes - 2 end)
+    || jobq.why_lost_runs(job_id);
   return next;
 end $$;
 
@@ -230,7 +238,7 @@ begin
     return query select job.state, jobq.why_ended(why.id,
       jsonb_build_object('since', job.finished_at, 'worker', job.lease_owner) || case job.state
         when 'failed' then jsonb_build_object('attempts', job.attempts, 'max_attempts', job.max_attempts, 'error',
-            job.last_error)
+            job.last_error) || jobq.why_lost_runs(why.id)
         when 'cancelled' then jsonb_build_object('error', job.last_error)
             || jobq.why_lost(job.last_error) || jobq.why_cancelled(why.id, job.lease_token, job.finished_at)
         else '{}'

@@ -45,7 +45,7 @@ var stages = map[string]func(q *queue, id int64){
 // key and, where it has one, a result.
 func TestEveryColumnSurvivesActions(t *testing.T) {
 	t.Parallel()
-	const cancelled, requeued, deleted = "clear_reason finished_at lease_token state", "finished_at lease_owner position run_at started_at state", "deleted"
+	const cancelled, requeued, deleted = "clear_reason finished_at lease_token state", "finished_at lease_owner lost position run_at started_at state", "deleted"
 	for name, walk := range map[string]struct {
 		stage, action, change string
 		changes, undone       string // what is another after the action, and after its undo
@@ -96,7 +96,7 @@ func TestEveryColumnSurvivesActions(t *testing.T) {
 func TestCloneHasEveryColumn(t *testing.T) {
 	t.Parallel()
 	const (
-		fresh = "attempts checkpoint crashes created_at id last_error lease_token position run_at unique_key"
+		fresh = "attempts checkpoint crashes created_at id last_error lease_token lost position run_at unique_key"
 		ended = fresh + " finished_at lease_owner started_at state" // which has dropped its clear_reason
 	)
 	for stage, changes := range map[string]string{

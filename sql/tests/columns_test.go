@@ -47,8 +47,8 @@ var sizes = map[string]string{"small": `{"a": 1}`, "large": `"` + strings.Repeat
 func (q *queue) everyColumn(args string, uniqueKey *string, partitionKey string) (id int64) {
 	q.Helper()
 	require.NoError(q, q.pool.QueryRow(context.Background(), `insert into jobq.pending (lease_token, run_at, created_at, timeout, backoff_base, backoff_max,
-			priority, attempts, max_attempts, crashes, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
-		values (7, '2026-01-02Z', '2026-01-01Z', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}', $3)
+			priority, attempts, max_attempts, crashes, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key, lost, max_lost)
+		values (7, '2026-01-02Z', '2026-01-01Z', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}', $3, 3, 8)
 		returning id`, args, uniqueKey, partitionKey).Scan(&id))
 	for column, value := range q.columns(id) {
 		if !slices.Contains([]string{
@@ -109,7 +109,7 @@ func TestEveryColumnIsClaimed(t *testing.T) {
 					ID: id, LeaseToken: job.LeaseToken, Slot: 1, Position: pgtype.Int8{Int64: 1, Valid: true}, Priority: 4, Attempts: 2, MaxAttempts: 9, Crashes: 1,
 					Queue: "default", Kind: "k", CreatedAt: job.CreatedAt, RunAt: job.RunAt, StartedAt: job.StartedAt, TimeoutMs: 60_000,
 					Args: json.RawMessage(args), Checkpoint: json.RawMessage(`{"p": 1}`), Metadata: json.RawMessage(`{"m": 1}`), Tags: []string{"t"},
-					LastError: &lastError, ClearReason: &clearReason, HasKey: true,
+					LastError: &lastError, ClearReason: &clearReason, HasKey: true, Lost: 3,
 				}
 				for i, given := 0, reflect.ValueOf(expected); i < given.NumField(); i++ {
 					require.False(t, given.Field(i).IsZero(), "the test fills %s", given.Type().Field(i).Name)
@@ -144,7 +144,7 @@ func TestEveryColumnIsClaimedAlone(t *testing.T) {
 				q.requireArgsAsSaid()
 				require.JSONEq(t, args, string(jobs[0].Args))
 				require.Equal(t, key, jobs[0].PartitionKey)
-				require.Equal(t, []any{id, int16(1), int16(2), time.Minute}, []any{jobs[0].ID, jobs[0].Slot, jobs[0].Crashes, db.Milliseconds(jobs[0].TimeoutMs)})
+				require.Equal(t, []any{id, int16(1), int16(2), int16(3), time.Minute}, []any{jobs[0].ID, jobs[0].Slot, jobs[0].Crashes, jobs[0].Lost, db.Milliseconds(jobs[0].TimeoutMs)})
 			})
 		}
 	}
@@ -215,6 +215,14 @@ func TestEveryColumnSurvives(t *testing.T) {
 			then(q, job)
 		}
 	}
+	unlimited := func(q *queue, job db.JobClaimRow) {
+		q.change(pgtest.Columns{"max_lost": "null"}, "true")
+		q.reap()
+	}
+	lostTooOften := func(q *queue, job db.JobClaimRow) {
+		q.change(pgtest.Columns{"max_lost": "3"}, "true")
+		q.reap()
+	}
 	requeue := func(then func(q *queue, job db.JobClaimRow)) func(q *queue, job db.JobClaimRow) {
 		return func(q *queue, job db.JobClaimRow) {
 			then(q, job)
@@ -247,10 +255,11 @@ func TestEveryColumnSurvives(t *testing.T) {
 		"snoozed":             {false, end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(time.Hour)}), "clear_reason crashes lease_token position run_at state"},
 		"released":            {false, end(db.Ending{Outcome: "released"}), "lease_token"},
 		"cancelled":           {false, cancelled(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
-		"lost":                {false, reap, "attempts clear_reason crashes last_error lease_token position run_at state"},
-		"reported, lost":      {false, reported(reap), "attempts checkpoint clear_reason crashes last_error lease_token position run_at state"},
-		"lost for good":       {false, last(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token max_attempts started_at state"},
-		"cancelled, lost":     {false, cancelled(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token started_at state"},
+		"lost":                {false, reap, "clear_reason crashes last_error lease_token lost position run_at state"},
+		"lost, no max_lost":   {false, unlimited, "attempts clear_reason crashes last_error lease_token max_lost position run_at state"},
+		"reported, lost":      {false, reported(reap), "checkpoint clear_reason crashes last_error lease_token lost position run_at state"},
+		"lost for good":       {false, lostTooOften, "clear_reason crashes finished_at last_error lease_owner lease_token lost max_lost started_at state"},
+		"cancelled, lost":     {false, cancelled(reap), "lost clear_reason crashes finished_at last_error lease_owner lease_token started_at state"},
 		"completed by itself": {false, reported(byItself("jobq.complete($1, $2)")), "checkpoint " + over},
 		"failed by itself":    {false, last(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
 		"retried by itself":   {false, reported(byItself("jobq.fail($1, $2, 'e', '0')")), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
@@ -263,9 +272,9 @@ func TestEveryColumnSurvives(t *testing.T) {
 			q.exec("select jobq.step_await($1, $2, 's', array[jobq.enqueue('other', run_at => now() + interval '1 day')])", job.ID, runToken(job))
 		}, suspended},
 		"reported by itself": {false, byItself("jobq.progress($1, $2, 1, 's', 'm'), jobq.checkpoint($1, $2, '2')"), "checkpoint " + claimChanges + " progress_message progress_percent progress_stage progressed_at"},
-		"requeued":           {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
-		"requeued on a row":  {false, requeue(onRow), "clear_reason lease_token position run_at"},
-		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at state"},
+		"requeued":           {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token lost position run_at"},
+		"requeued on a row":  {false, requeue(onRow), "clear_reason lease_token lost position run_at"},
+		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token lost max_attempts position run_at state"},
 	} {
 		for size, args := range sizes {
 			t.Run(name+", "+size, func(t *testing.T) {

@@ -186,8 +186,8 @@ func historyCases() []historyCase {
 		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
-		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
-		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a'", few, ""},
+		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, '', 0", few, ""},
+		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a', 0", few, ""},
 		{"enqueue that replaces another", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"on_conflict\": \"replace\"}')", "'w1'", inHand, manyKeptKeys},
 		{"enqueue with a key that was kept for a time", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"for\": \"1 h\"}')", "'key 7'", inHand, manyKeptKeys},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},

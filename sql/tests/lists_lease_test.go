@@ -121,11 +121,15 @@ func TestListsAgreeWithTheView(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.leasesOfAllKinds()
+	q.set(`{"max_lost": 9}`)
+	for _, table := range []string{"pending", "run"} {
+		q.exec("update jobq." + table + " set lost = nullif(id % 3, 0), max_lost = nullif(id % 2, 0)")
+	}
 	rows, err := q.pool.Query(ctx, `select j.id, j.state::text, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
 		  j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
 		  j.progress_percent, j.progress_stage, j.progress_message,
 		  coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata,
-		  null::jsonb, null::jsonb, null::jsonb, coalesce(j.partition_key, '')
+		  null::jsonb, null::jsonb, null::jsonb, coalesce(j.partition_key, ''), j.lost, coalesce(j.max_lost, 0)
 		from jobq.job j order by j.id desc`)
 	require.NoError(t, err)
 	view, err := pgx.CollectRows(rows, pgx.RowToStructByPos[db.JobGetRow])

@@ -169,10 +169,10 @@ func FuzzSchema(f *testing.F) {
 // leave suspects out: it would wake for them again and again, and no promotion takes them.
 func TestSuspectsAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
-	const leftOut = "greatest(least(2, p.max_attempts - p.attempts::integer) - p.crashes, 0) <> 0"
-	is := regexp.MustCompile(`crashes (>=|<) least\(2, (\w+\.)?max_attempts - (\w+\.)?attempts(::integer)?\)` +
-		`|r\.crashes \+ 1 (>=|<) least\(2, r\.max_attempts - r\.attempts - 1\)` + // after this loss
-		`|job\.crashes >= least\(2, \(wanted -> 'max_attempts'\)::integer - job\.attempts\)` + // after this edit
+	const leftOut = "greatest(least(2, coalesce(p.lost + 1, p.max_attempts - p.attempts::integer)) - p.crashes, 0) <> 0"
+	is := regexp.MustCompile(`crashes (>=|<) least\(2, coalesce\((\w+\.)?lost \+ 1, (\w+\.)?max_attempts - (\w+\.)?attempts(::integer)?\)\)` +
+		`|r\.crashes \+ 1 (>=|<) least\(2, coalesce\(n\.lost \+ 1, r\.max_attempts - n\.attempts\)\)` + // after this loss
+		`|job\.crashes >= least\(2, coalesce\(job\.lost \+ 1, \(wanted -> 'max_attempts'\)::integer - job\.attempts\)\)` + // after this edit
 		"|" + regexp.QuoteMeta(leftOut))
 	comment := regexp.MustCompile("--.*")
 	files, err := filepath.Glob("../../sql/*/*.sql")

@@ -88,11 +88,18 @@ func (s *JobPage) andIfItFits(line, more string) string {
 // properties are what the job is.
 func (s *JobPage) properties(job *jobq.Job) []string {
 	first := fmt.Sprintf(" queue      %s   priority %d", widget.Clean(job.Queue), job.Priority)
+	var ends []string
 	if job.Attempts > 0 {
-		first += "   " + format.Count(int64(job.Attempts), "attempt") + " failed"
+		ends = append(ends, format.Count(int64(job.Attempts), "attempt")+" failed")
+	}
+	if lost := format.Lost(job); lost != "" {
+		ends = append(ends, "lost "+lost)
 	}
 	if job.Crashes > 0 {
-		first += fmt.Sprintf(", %d crashed", job.Crashes)
+		ends = append(ends, fmt.Sprintf("%d crashed", job.Crashes))
+	}
+	if len(ends) > 0 {
+		first += "   " + strings.Join(ends, ", ")
 	}
 	lines := []string{first, fmt.Sprintf(" created    %s   run at %s", s.Paint.Clock(job.CreatedAt), s.Paint.Clock(job.RunAt))}
 	styled := func(name, value string, style theme.Style) {

@@ -230,7 +230,7 @@ func jsonLine(raw json.RawMessage) string { return widget.Clean(format.Value(raw
 // summary is a job in a few lines, for the preview.
 func (b *base) summary(story Story) []string {
 	job := story.job
-	state := fmt.Sprintf(" state    %s (%s)   queue %s   priority %d", b.Paint.State(job.State).Render(b.stateText(job)), format.Attempts(job),
+	state := fmt.Sprintf(" state    %s (%s)   queue %s   priority %d", b.Paint.State(job.State).Render(b.stateText(job)), format.AttemptsAndLost(job),
 		widget.Clean(job.Queue), job.Priority)
 	if job.LeaseExpiresAt != nil {
 		state += fmt.Sprintf("   lease %s, ends in %s", widget.Clean(job.LeaseOwner), format.Ago(job.LeaseExpiresAt.Sub(b.Paint.Now())))

@@ -80,6 +80,7 @@ type newJob struct {
 	Priority     int16           `json:"priority"`
 	RunAt        time.Time       `json:"run_at"`
 	MaxAttempts  int             `json:"max_attempts"`
+	MaxLost      int             `json:"max_lost"`
 	UniqueKey    string          `json:"unique_key"`
 	Uniqueness   newUniqueness   `json:"uniqueness"`
 	PartitionKey string          `json:"partition_key"`
@@ -122,7 +123,7 @@ func (m *messages) enqueue(ctx context.Context, raw json.RawMessage) error {
 		return fmt.Errorf("enqueue: %w", err)
 	}
 	options := &jobq.EnqueueOptions{
-		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
+		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts, MaxLost: job.MaxLost,
 		UniqueKey: job.UniqueKey, PartitionKey: job.PartitionKey, Tags: job.Tags, Metadata: job.Metadata,
 	}
 	if err := job.Uniqueness.set(options); err != nil {
