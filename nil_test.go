@@ -105,7 +105,11 @@ func TestMethodsOfNilParts(t *testing.T) {
 				continue
 			}
 			arguments := []reflect.Value{reflect.ValueOf(part)}
-			for j := 1; j < method.Type.NumIn() && !(method.Type.IsVariadic() && j == method.Type.NumIn()-1); j++ {
+			count := method.Type.NumIn()
+			if method.Type.IsVariadic() {
+				count--
+			}
+			for j := 1; j < count; j++ {
 				argument := reflect.Zero(method.Type.In(j))
 				if method.Type.In(j) == reflect.TypeFor[context.Context]() {
 					argument = reflect.ValueOf(context.Background())

@@ -38,7 +38,7 @@ func checkFilter(text string) error {
 // fieldHints are the fields that the last word may become.
 func fieldHints(text string) []string {
 	word := text[strings.LastIndex(text, " ")+1:]
-	word = strings.TrimPrefix(word, "-")
+	word = strings.TrimLeft(word, "-!")
 	var hints []string
 	for _, field := range filter.Fields() {
 		if strings.HasPrefix(field.Name, word) || strings.HasPrefix(word, field.Name) {

@@ -127,6 +127,8 @@ func TestListWithout(t *testing.T) {
 	query[int64](t, pool, "select jobq.enqueue('report', queue => 'bulk')")
 	for line, want := range map[string]string{
 		"-queue:email":                    "2\n",
+		"!queue:email":                    "2\n",
+		"!resize":                         "2\n",
 		"-queue:email -o id -kind:report": "",
 		"-- -resize":                      "2\n",
 		"state:available -queue:bulk":     "1\n",

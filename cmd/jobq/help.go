@@ -204,7 +204,7 @@ Commands that run another command, such as dev --ephemeral, pass its code on.`,
 
   state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411
 
-Commas separate alternatives (queue:email,sms), * stands for any text, - in front of a term means "not", and quotes keep blanks. A bare number is a job id, another bare word is looked for in kind, queue and last error. Ages are 90s, 2h, 30d, 1w. docs/filter.md lists the terms.
+Commas separate alternatives (queue:email,sms), * stands for any text, - or ! in front of a term means "not", and quotes keep blanks. A bare number is a job id, another bare word is looked for in kind, queue and last error. Ages are 90s, 2h, 30d, 1w. docs/filter.md lists the terms.
 
 "jobq list" takes the terms as arguments; the commands that change jobs take them as one value, in quotes: jobq requeue --filter 'state:failed queue:email'.`,
 		},

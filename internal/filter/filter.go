@@ -4,7 +4,7 @@
 //	state:failed queue:email,sms kind:Send* -tag:test err:"smtp 421" age:<2h args.tenant=4411
 //
 // Terms are separated by blanks and must all hold; values separated by commas
-// are alternatives; `*` stands for any text; `-` in front means "not"; quotes
+// are alternatives; `*` stands for any text; `-` or `!` in front means "not"; quotes
 // keep blanks, commas and stars as they are. A bare number is a job's id, and
 // any other bare word is looked for in kind, queue and last error.
 package filter

@@ -59,6 +59,26 @@ func TestCondition(t *testing.T) {
 	require.Equal(t, []any{moment, int64(7200e6)}, args)
 }
 
+// An exclamation mark before a term means what a dash means, and is written as one. Inside of a value it is text.
+func TestExclamationMarkNegates(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"!invoice":                 "-invoice",
+		"!queue:email state:!= !x": "",
+		"!queue:email,sms !x*":     "-queue:email,sms -x*",
+		`!"a b" tag:!x "!x"`:       `-"a b" tag:"!x" "!x"`,
+		"!":                        "",
+	} {
+		query, err := filter.Parse(text)
+		if want == "" {
+			require.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		require.Equal(t, want, query.String())
+	}
+}
+
 // A list of states says which tables need to be looked at.
 func TestStates(t *testing.T) {
 	t.Parallel()
@@ -140,6 +160,7 @@ func FuzzParse(f *testing.F) {
 	}
 	placeholder := regexp.MustCompile(`\$(\d+)`)
 	path := regexp.MustCompile(`'\{("[A-Za-z0-9_-]+",?)+\}'`) // the only text of a filter that is in the SQL
+	f.Add(`!tag:eu !x* -!x* !-x*`)
 	f.Fuzz(func(t *testing.T, text string) {
 		query, err := filter.Parse(text)
 		if err != nil {

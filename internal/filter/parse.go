@@ -65,7 +65,7 @@ var fieldPattern = regexp.MustCompile(`^([a-z]+)((?:\.[A-Za-z0-9_-]+)*)(:?(?:<=|
 func (p *parser) term() (Term, error) {
 	term := Term{Field: "text", Op: ":"}
 	start := p.at
-	if p.text[p.at] == '-' {
+	if p.text[p.at] == '-' || p.text[p.at] == '!' {
 		term.Negated = true
 		p.at++
 	}
