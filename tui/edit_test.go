@@ -237,7 +237,7 @@ func TestExport(t *testing.T) {
 	b.fake.jobs[1].LastError = "a, \"b\"\nc"
 	b.press(Jobs, Export, "c")
 	lines := strings.Split(b.fake.saved, "\n")
-	require.True(t, strings.HasPrefix(lines[1], "id,state,queue,kind,priority,attempts,max_attempts,crashes,run_at,created_at,started_at,finished_at,timeout_ns,"), lines[1])
+	require.True(t, strings.HasPrefix(lines[1], "id,state,queue,kind,priority,attempts,max_attempts,crashes,lost,max_lost,run_at,created_at,started_at,finished_at,timeout_ns,"), lines[1])
 	require.Contains(t, lines[2], `48213911,failed,email,SendInvoice,0,5,5,0,`)
 	require.Contains(t, b.fake.saved, "\"a, \"\"b\"\"\nc\"")
 	require.Contains(t, lines[2], `"[""eu"",""nightly""]"`)

@@ -39,7 +39,7 @@ func TestMaxLostSurvivesKilledWorkers(t *testing.T) {
 		_, ended := startPoisonChild(t, client, log)
 		endsWith(t, client, ended, -1, log)
 	}
-	child, ended := startPoisonChild(t, client, log)
+	_, ended := startPoisonChild(t, client, log)
 	job := awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, []int{0, 3, 20}, []int{job.Attempts, job.Lost, job.MaxLost})
 	runs, err := monitor.New(client).Attempts(ctx, id)
@@ -51,7 +51,7 @@ func TestMaxLostSurvivesKilledWorkers(t *testing.T) {
 	options.MaxLost = 0
 	without := enqueue(t, client, poison, &options)
 	endsWith(t, client, ended, 3, log)
-	child, ended = startPoisonChild(t, client, log)
+	child, ended := startPoisonChild(t, client, log)
 	job = awaitState(t, client, without, jobq.StateFailed)
 	require.Equal(t, []int{1, 0, 0}, []int{job.Attempts, job.Lost, job.MaxLost})
 	require.NoError(t, child.Process.Signal(syscall.SIGTERM))
