@@ -46,7 +46,8 @@ func (r RawArgs) MarshalJSON() ([]byte, error) {
 }
 
 // EnqueueOptions says how a job is to be run. The zero value, and nil, mean
-// the defaults.
+// the defaults: those of the kind, if it has any (EnqueueDefaults, and SetKind of package
+// operator), or those below.
 type EnqueueOptions struct {
 	// Queue is the queue's name, 1 to 128 characters. Default "default".
 	Queue string
@@ -119,7 +120,8 @@ const (
 
 // EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
 // an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
-// well, the default of EnqueueOptions. So a caller cannot ask for, say, priority 0 or no
+// well, the kind's setting in the database (SetKind of package operator), or else the default
+// of EnqueueOptions. So a caller cannot ask for, say, priority 0 or no
 // timeout if the kind has another default.
 //
 // RunAt and Delay go together: if the caller gives one of them, both defaults of the kind

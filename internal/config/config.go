@@ -77,6 +77,9 @@ type Kind struct {
 	// Steps says that the handler does durable steps, and has the token for them.
 	Steps bool `yaml:"steps"`
 
+	// Settings are stored with the kind, for all producers: those of "jobq kinds set".
+	Settings KindSettings `yaml:"settings"`
+
 	Slots        int      `yaml:"slots"`
 	Timeout      Duration `yaml:"timeout"`
 	StallTimeout Duration `yaml:"stall_timeout"`

@@ -207,6 +207,7 @@ declare
 begin
   -- Nobody changes it from here on.
   perform from jobq.kind k where k.name = undone.target and of_kind for update;
+  perform from jobq.kind_setting k where k.name = undone.target and undone.action = 'kind_settings' for update;
   perform from jobq.key_weight w where w.queue = undone.target and w.key = partition_key
     and undone.action = 'key_weight' for update;
   perform from jobq.paused_key k where k.queue = undone.target and k.key = partition_key
@@ -222,11 +223,12 @@ begin
   if found then
     raise sqlstate 'JQ003' using message = format('%s %s meanwhile, by action %s',
       case when partition_key is not null then format('key %s of queue %s', partition_key, undone.target)
+        when undone.action = 'kind_settings' then format('the settings of kind %s', undone.target)
         when of_kind then format('kind %s', undone.target)
         when undone.target is null then 'the settings'
         when undone.action = 'settings' then format('the settings of queue %s', undone.target)
         else format('queue %s', undone.target) end,
-      case when later.action = 'settings' then 'have been changed'
+      case when later.action in ('settings', 'kind_settings') then 'have been changed'
         when later.action = 'key_weight' then 'has been given another weight'
         when later.action like '%\_pause' then 'has been paused'
         when later.action like '%\_resume' then 'has been resumed'
@@ -235,6 +237,7 @@ begin
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);
+    when undone.action = 'kind_settings' then perform jobq.act_kind_set(actor, undone.target, was, 'undo');
     when of_kind then perform jobq.act_kind(actor, opposite, undone.target, reason);
     when undone.action = 'key_weight' then
       perform jobq.act_key_weight(actor, undone.target, partition_key, (was ->> 'weight')::integer, 'undo');
