@@ -46,7 +46,8 @@ func (r RawArgs) MarshalJSON() ([]byte, error) {
 }
 
 // EnqueueOptions says how a job is to be run. The zero value, and nil, mean
-// the defaults.
+// the defaults: those of the kind, if it has any (EnqueueDefaults, and SetKind of package
+// operator), or those below.
 type EnqueueOptions struct {
 	// Queue is the queue's name, 1 to 128 characters. Default "default".
 	Queue string
@@ -126,11 +127,13 @@ const (
 
 // EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
 // an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
-// well, the default of EnqueueOptions. To set one of them back to zero, change what the
-// method returns:
+// well, the kind's setting in the database (SetKind of package operator), or else the default of EnqueueOptions. To set one
+// of the method's back to zero, change what it returns:
 //
 //	options := args.EnqueueDefaults()
 //	options.Timeout, options.NoKindDefaults = 0, true // no timeout, and all else as the kind has it
+//
+// An option that is zero after that has the kind's setting in the database, if there is one.
 //
 // RunAt and Delay go together: if the caller gives one of them, both defaults of the kind
 // are ignored. After has no such default.

@@ -43,7 +43,8 @@ type Schedule struct {
 	// Kind and Args are those of the job. Empty Args mean {}.
 	Kind string          `json:"kind"`
 	Args json.RawMessage `json:"args,omitempty"`
-	// These are as in EnqueueOptions, with the same defaults. Metadata must be an
+	// These are as in EnqueueOptions, with the same defaults, when the job is added: those of the kind
+	// in the database, if there are any. Package monitor returns what the jobs would have now. Metadata must be an
 	// object: each job has the name of the schedule and its tick added to it.
 	Queue       string          `json:"queue"`
 	Priority    int16           `json:"priority"`

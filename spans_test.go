@@ -49,6 +49,9 @@ var calendar = map[string]string{
 	"parameter timeout of job_problem":          "refused by it, in words: see the calls below",
 	"parameter backoff_base of job_problem":     "the same",
 	"parameter backoff_max of job_problem":      "the same",
+	"parameter timeouts of kind_defaults":       "were checked by jobs_problem",
+	"parameter backoff_bases of kind_defaults":  "the same",
+	"parameter backoff_maxes of kind_defaults":  "the same",
 }
 
 // Goal: where seconds are meant, a month or a year is refused, and not taken for 30 or 365.25 days.
@@ -59,21 +62,24 @@ func TestNoMonthsWhereSecondsAreMeant(t *testing.T) {
 	ctx := context.Background()
 	for _, month := range []string{"1 month", "1.5 months", "1 year", "2 years 3 days"} {
 		refused := map[string]string{
-			"parameter timeout":               "select jobq.enqueue('k', timeout => '%s')",
-			"parameter backoff_base":          "select jobq.enqueue('k', backoff_base => '%s')",
-			"parameter backoff_max":           "select jobq.enqueue('k', backoff_max => '%s')",
-			"column pending.timeout":          "insert into jobq.pending (kind, timeout) values ('k', '%s')",
-			"column pending.backoff_base":     "insert into jobq.pending (kind, backoff_base) values ('k', '%s')",
-			"column pending.backoff_max":      "insert into jobq.pending (kind, backoff_max) values ('k', '%s')",
-			"parameter every":                 "select jobq.schedule_set('s', kind => 'k', actor => 'a', every => '%s')",
-			"parameter catch_up_within":       "select jobq.schedule_set('s', kind => 'k', actor => 'a', every => '1 h', catch_up_within => '%s')",
-			"column schedule.every":           "insert into jobq.schedule (name, kind, every) values ('s', 'k', '%s')",
-			"column schedule.timeout":         "insert into jobq.schedule (name, kind, every, timeout) values ('s', 'k', '1 h', '%s')",
-			"column schedule.backoff_base":    "insert into jobq.schedule (name, kind, every, backoff_base) values ('s', 'k', '1 h', '%s')",
-			"column schedule.backoff_max":     "insert into jobq.schedule (name, kind, every, backoff_max) values ('s', 'k', '1 h', '%s')",
-			"column schedule.catch_up_within": "insert into jobq.schedule (name, kind, every, catch_up_within) values ('s', 'k', '1 h', '%s')",
-			"window":                          `select jobq.enqueue('k', unique_key => 'u', uniqueness => '{"window": "%s"}')`,
-			"for":                             `select jobq.enqueue('k', unique_key => 'u', uniqueness => '{"for": "%s"}')`,
+			"parameter timeout":                "select jobq.enqueue('k', timeout => '%s')",
+			"parameter backoff_base":           "select jobq.enqueue('k', backoff_base => '%s')",
+			"parameter backoff_max":            "select jobq.enqueue('k', backoff_max => '%s')",
+			"column pending.timeout":           "insert into jobq.pending (kind, timeout) values ('k', '%s')",
+			"column pending.backoff_base":      "insert into jobq.pending (kind, backoff_base) values ('k', '%s')",
+			"column pending.backoff_max":       "insert into jobq.pending (kind, backoff_max) values ('k', '%s')",
+			"column kind_setting.timeout":      `select jobq.act_kind_set('a', 'k', '{"timeout": "%s"}')`,
+			"column kind_setting.backoff_base": `select jobq.act_kind_set('a', 'k', '{"backoff_base": "%s"}')`,
+			"column kind_setting.backoff_max":  `select jobq.act_kind_set('a', 'k', '{"backoff_max": "%s"}')`,
+			"parameter every":                  "select jobq.schedule_set('s', kind => 'k', actor => 'a', every => '%s')",
+			"parameter catch_up_within":        "select jobq.schedule_set('s', kind => 'k', actor => 'a', every => '1 h', catch_up_within => '%s')",
+			"column schedule.every":            "insert into jobq.schedule (name, kind, every) values ('s', 'k', '%s')",
+			"column schedule.timeout":          "insert into jobq.schedule (name, kind, every, timeout) values ('s', 'k', '1 h', '%s')",
+			"column schedule.backoff_base":     "insert into jobq.schedule (name, kind, every, backoff_base) values ('s', 'k', '1 h', '%s')",
+			"column schedule.backoff_max":      "insert into jobq.schedule (name, kind, every, backoff_max) values ('s', 'k', '1 h', '%s')",
+			"column schedule.catch_up_within":  "insert into jobq.schedule (name, kind, every, catch_up_within) values ('s', 'k', '1 h', '%s')",
+			"window":                           `select jobq.enqueue('k', unique_key => 'u', uniqueness => '{"window": "%s"}')`,
+			"for":                              `select jobq.enqueue('k', unique_key => 'u', uniqueness => '{"for": "%s"}')`,
 		}
 		for _, column := range []string{"lease", "extend_every", "stale_grace", "redelivery_delay", "rate_period", "key_rate_period", "age_after"} {
 			refused["column queue."+column] = `select jobq.act_queue_set('a', 'q', '{"` + column + `": "%s", "rate_jobs": 1, "key_rate_jobs": 1, "rate_period": "1 s", "key_rate_period": "1 s"}')`

@@ -86,6 +86,8 @@ const (
 
 	ActionKindPause  Action = "kind_pause"
 	ActionKindResume Action = "kind_resume"
+	// ActionKindSettings is a change of a kind's settings.
+	ActionKindSettings Action = "kind_settings"
 
 	ActionKeyPause  Action = "key_pause" // of a partition key of a queue
 	ActionKeyResume Action = "key_resume"

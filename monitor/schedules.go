@@ -94,14 +94,19 @@ func scheduleOf(row db.ScheduleGetRow) Schedule {
 	s := Schedule{
 		Schedule: jobq.Schedule{
 			Name: row.Name, Cron: row.Cron, TimeZone: row.TimeZone, Every: seconds(row.EverySeconds), Kind: row.Kind, Args: row.Args,
-			Queue: row.Queue, Priority: row.Priority, MaxAttempts: int(row.MaxAttempts), Timeout: db.Milliseconds(row.TimeoutMs),
-			BackoffBase: db.Milliseconds(row.BackoffBaseMs), BackoffMax: db.Milliseconds(row.BackoffMaxMs), Tags: row.Tags, Metadata: row.Metadata,
+			Queue: cmp.Or(row.Queue, row.KindQueue), Priority: row.KindPriority, MaxAttempts: int(cmp.Or(row.MaxAttempts, row.KindMaxAttempts)),
+			Timeout:     db.Milliseconds(cmp.Or(row.TimeoutMs, row.KindTimeoutMs)),
+			BackoffBase: db.Milliseconds(cmp.Or(row.BackoffBaseMs, row.KindBackoffBaseMs)),
+			BackoffMax:  db.Milliseconds(cmp.Or(row.BackoffMaxMs, row.KindBackoffMaxMs)), Tags: row.Tags, Metadata: row.Metadata,
 			PartitionKey: row.PartitionKey,
 			CatchUp:      jobq.CatchUp(row.CatchUp), CatchUpMax: int(row.CatchUpMax), CatchUpWithin: seconds(row.CatchUpWithinSeconds),
 			Overlap: jobq.Overlap(row.Overlap), Source: row.Source,
 		},
 		CreatedAt: db.Moment(row.CreatedAt), PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
 		LastTickAt: db.UTC(row.LastTickAt), LastJobID: row.LastJobID.Int64, LastLeftOut: row.LastLeftOut, Error: db.Text(row.Error), ErrorAt: db.UTC(row.ErrorAt), Failures: int(row.Failures),
+	}
+	if row.Priority.Valid {
+		s.Priority = row.Priority.Int16
 	}
 	if ticks, err := ticksOf(row); err == nil && row.PausedAt == nil {
 		if next, ok := ticks.Next(row.CursorAt.Time); ok {

@@ -86,8 +86,8 @@ func TestKinds(t *testing.T) {
 	kinds, err := w.Monitor.Kinds(ctx)
 	require.NoError(t, err)
 	require.Len(t, kinds, 3)
-	require.Equal(t, monitor.Kind{Name: "Failing", Workers: 1, Failed: 1}, kinds[0])
-	require.Equal(t, monitor.Kind{Name: "Idle", Workers: 2}, kinds[1])
+	require.Equal(t, monitor.Kind{Name: "Failing", Workers: 1, Failed: 1, KindSettings: monitor.DefaultKindSettings()}, kinds[0])
+	require.Equal(t, monitor.Kind{Name: "Idle", Workers: 2, KindSettings: monitor.DefaultKindSettings()}, kinds[1])
 	require.Equal(t, "New", kinds[2].Name)
 }
 

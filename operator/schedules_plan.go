@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -136,8 +138,8 @@ func isSchedule(row *db.ScheduleListRow, s *jobq.Schedule) bool {
 		args = json.RawMessage("{}")
 	}
 	return row.Cron == s.Cron && time.Duration(row.EverySeconds)*time.Second == s.Every && row.TimeZone == zone &&
-		row.Kind == s.Kind && sameJSON(row.Args, args) && row.Queue == cmp.Or(s.Queue, jobq.DefaultQueue) &&
-		row.Priority == s.Priority && int(row.MaxAttempts) == cmp.Or(s.MaxAttempts, jobq.DefaultMaxAttempts) &&
+		row.Kind == s.Kind && sameJSON(row.Args, args) && row.Queue == s.Queue &&
+		row.Priority == (pgtype.Int2{Int16: s.Priority, Valid: s.Priority != 0}) && int(row.MaxAttempts) == s.MaxAttempts &&
 		db.Milliseconds(row.TimeoutMs) == s.Timeout && db.Milliseconds(row.BackoffBaseMs) == s.BackoffBase && db.Milliseconds(row.BackoffMaxMs) == s.BackoffMax &&
 		slices.Equal(row.Tags, s.Tags) && sameJSON(row.Metadata, s.Metadata) && row.PartitionKey == s.PartitionKey &&
 		row.CatchUp == string(cmp.Or(s.CatchUp, jobq.CatchUpLatest)) && int(row.CatchUpMax) == cmp.Or(s.CatchUpMax, catchUpMaxDefault) &&

@@ -79,8 +79,8 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key,
   jobq.output, jobq.queue, jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight,
-  jobq.key_group, jobq.kind, jobq.worker, jobq.held_host, jobq.janitor_seen, jobq.event, jobq.setting, jobq.sweep,
-  jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest, jobq.schedule,
+  jobq.key_group, jobq.kind, jobq.kind_setting, jobq.worker, jobq.held_host, jobq.janitor_seen, jobq.event, jobq.setting,
+  jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest, jobq.schedule,
   jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq,
   jobq.lease_day_seq, jobq.waiting_seq, jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted,
   jobq.dependency, jobq.dependency_look
@@ -127,7 +127,8 @@ grant select, insert, update, delete on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key,
   jobq.output, jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.dependency, jobq.dependency_look
   to jobq_worker;
-grant select on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.held_host, jobq.setting, jobq.watcher,
+grant select on jobq.queue, jobq.kind, jobq.kind_setting, jobq.paused_key, jobq.key_weight, jobq.held_host,
+    jobq.setting, jobq.watcher,
     jobq.job, jobq.stats to jobq_worker;
 grant select, insert, update on jobq.janitor_seen to jobq_worker;
 grant select, insert, delete on jobq.throttle to jobq_worker;
@@ -181,7 +182,9 @@ grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease, jobq.sweep_again to jobq_admin;
 grant delete on jobq.progress, jobq.step to jobq_admin;
 grant execute on function jobq.step_forget, jobq.event_look_again to jobq_admin;
-grant insert, update, delete on jobq.queue, jobq.kind, jobq.paused_key, jobq.key_weight, jobq.held_host to jobq_admin;
+grant insert, update, delete on jobq.queue, jobq.kind, jobq.kind_setting, jobq.paused_key, jobq.key_weight,
+    jobq.held_host to jobq_admin;
+grant usage on sequence jobq.kind_setting_seq to jobq_admin;
 grant insert on jobq.lane_hint to jobq_admin; -- claims hear of a key that is paused, or goes on
 grant usage on sequence jobq.lane_hint_id_seq to jobq_admin;
 grant execute on function jobq.lane_come to jobq_admin;
@@ -199,7 +202,8 @@ grant execute on function
   jobq.plain_args_refuse, jobq.args_patched, jobq.args_patch, jobq.job_anew, jobq.change_problem,
   jobq.act_begin, jobq.act_job, jobq.act_record, jobq.act_each, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_lost,
   jobq.act_dependents, jobq.dependent_requeue, jobq.parents_reopen, jobq.parents_lost, jobq.job_over,
-  jobq.act_queue, jobq.act_kind, jobq.act_host, jobq.act_key, jobq.act_key_weight, jobq.act_settings,
+  jobq.act_queue, jobq.act_kind, jobq.kind_change_problem, jobq.act_kind_set, jobq.act_host, jobq.act_key,
+  jobq.act_key_weight, jobq.act_settings,
   jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_delete,
   jobq.undo_cancel, jobq.undo_requeue, jobq.undo_requeue_args, jobq.undo_job,
   jobq.undo_overtaken, jobq.undo_whole, jobq.undo_begin, jobq.undo_keys_take,

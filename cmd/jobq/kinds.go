@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/catalogue"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -15,22 +16,23 @@ import (
 func newKindsCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kinds",
-		Short: "List kinds of jobs; pause and resume them",
-		Long: `List kinds of jobs; pause and resume them. A kind is paused in all queues at once: its jobs
-wait, others go on.
+		Short: "List kinds of jobs; pause and resume them, and set defaults of their jobs",
+		Long: `List kinds of jobs; pause and resume them, and set defaults of their jobs. A kind is paused in
+all queues at once: its jobs wait, others go on.
 
 A kind whose workers crash again and again is paused by jobq itself: that is its quarantine.
 "jobq settings" says after how many crashes.`,
 		Example: `  jobq kinds list
   jobq kinds pause Encode --reason "the codec is broken"
-  jobq kinds resume Encode`,
+  jobq kinds resume Encode
+  jobq kinds set mail queue=mail max_attempts=3`,
 	}
 	list := &cobra.Command{
 		Short: "List kinds with their workers, what waits and what ended of late", Args: exactArgs(0),
 		RunE: a.withClient(a.listKinds),
 	}
 	a.addJSONFlag(list)
-	return asList(command, list, newKindsPauseCommand(a), newKindsResumeCommand(a))
+	return asList(command, list, newKindsShowCommand(a), newKindsSetCommand(a), newKindsPauseCommand(a), newKindsResumeCommand(a))
 }
 
 func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) error {
@@ -41,7 +43,7 @@ func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) err
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), kinds)
 	}
-	t := newTable(cmd.OutOrStdout(), "KIND", "WORKERS", "AVAILABLE", "COMPLETED", "FAILED", "RETRIED", "CRASHES", "PAUSED")
+	t := newTable(cmd.OutOrStdout(), "KIND", "WORKERS", "AVAILABLE", "COMPLETED", "FAILED", "RETRIED", "CRASHES", "PAUSED", "SETTINGS")
 	for _, kind := range kinds {
 		paused := ""
 		if kind.PausedAt != nil {
@@ -49,7 +51,7 @@ func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) err
 		}
 		available := format.OrMore(kind.Available, kind.AvailableMore)
 		t.row(kind.Name, format.Number(kind.Workers), available, format.Number(kind.Completed), format.Number(kind.Failed), format.Number(kind.Retried),
-			format.Number(kind.Crashes), paused)
+			format.Number(kind.Crashes), paused, catalogue.KindSet(&kind.KindSettings))
 	}
 	return t.flush()
 }
@@ -103,17 +105,23 @@ func newKindsResumeCommand(a *app) *cobra.Command {
 
 // kindKnown is an error, with a similar name, unless the kind is one of Monitor.Kinds.
 func kindKnown(ctx context.Context, client *jobq.Client, name string) error {
+	_, err := kindNamed(ctx, client, name)
+	return err
+}
+
+// kindNamed is the kind of that name of Monitor.Kinds, or an error with a similar name.
+func kindNamed(ctx context.Context, client *jobq.Client, name string) (monitor.Kind, error) {
 	kinds, err := monitor.New(client).Kinds(ctx)
 	if err != nil {
-		return err
+		return monitor.Kind{}, err
 	}
-	if slices.ContainsFunc(kinds, func(kind monitor.Kind) bool { return kind.Name == name }) {
-		return nil
+	if at := slices.IndexFunc(kinds, func(kind monitor.Kind) bool { return kind.Name == name }); at >= 0 {
+		return kinds[at], nil
 	}
 	names := make([]string, len(kinds))
 	for i, kind := range kinds {
 		names[i] = kind.Name
 	}
-	return notFoundf("no kind %q is known: no worker has it, no job of it is available or has ended within the last hour%s",
+	return monitor.Kind{}, notFoundf("no kind %q is known: no worker has it, it has no settings, no job of it is available or has ended within the last hour%s",
 		name, didYouMean(name, names))
 }

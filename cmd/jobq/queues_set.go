@@ -27,7 +27,7 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 		Short: "Change settings of a queue",
 		Long: `Change settings of a queue. They are kept in the database, and every worker and janitor obeys them within seconds. What is not given stays as it is. Combinations that cannot work are refused.
 
-` + queueSettingsHelp() + `
+` + settingsHelp(catalogue.QueueSettings()) + `
 docs/limits.md says what limits and rates promise, docs/partition-keys.md the settings of keys, and docs/recovery.md shows five ways of recovery. A shorter retention deletes jobs that are kept now, and needs --yes.
 
 With --key it sets nothing of the queue, but the weight of one of its partition keys: of a key of weight 3, three jobs start where one of a key without a weight does. "jobq queues keys" lists the weights, and 1 takes one away. In a queue with a key_separator, the weight of the key that is named as a group is that of the group.`,
@@ -61,7 +61,7 @@ With --key it sets nothing of the queue, but the weight of one of its partition 
 				return a.setQueue(cmd, client, args[0], change, yes)
 			})(cmd, args)
 		},
-		ValidArgsFunction: completeSettings,
+		ValidArgsFunction: completeSettings(catalogue.QueueSettingNames()),
 	}
 	command.Flags().StringVar(&key, "key", "", "the partition key that gets a weight")
 	command.Flags().BoolVar(&yes, "yes", false, "also where that deletes jobs")
@@ -69,10 +69,10 @@ With --key it sets nothing of the queue, but the weight of one of its partition 
 	return command
 }
 
-// queueSettingsHelp are the settings for the help, in two columns.
-func queueSettingsHelp() string {
+// settingsHelp are the settings for the help, in two columns.
+func settingsHelp[Change, Stored any](settings []catalogue.Setting[Change, Stored]) string {
 	var help strings.Builder
-	for _, s := range catalogue.QueueSettings() {
+	for _, s := range settings {
 		fmt.Fprintf(&help, "  %-17s %s\n", s.Name, strings.ReplaceAll(wrap(s.Takes+": "+s.Help, helpWidth-20), "\n", "\n"+strings.Repeat(" ", 20)))
 	}
 	return help.String()
@@ -129,16 +129,18 @@ func weightValue(queue string, values map[string]string) (int, error) {
 	return weight, nil
 }
 
-// completeSettings completes the names of settings.
-func completeSettings(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// completeSettings completes the names of settings, after the name of what has them.
+func completeSettings(names []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		completed := make([]string, len(names))
+		for i, name := range names {
+			completed[i] = name + "="
+		}
+		return completed, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	}
-	names := catalogue.QueueSettingNames()
-	for i := range names {
-		names[i] += "="
-	}
-	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) setQueue(cmd *cobra.Command, client *jobq.Client, name string, change operator.QueueChange, yes bool) error {

@@ -211,6 +211,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err := a.setLimitsAtStart(cmd.Context(), log, client, file, queues); err != nil {
 		return err
 	}
+	if err := a.setKindsAtStart(cmd.Context(), log, client, file); err != nil {
+		return err
+	}
 	if f.metricsAddr != "" {
 		stop, err := serveMetrics(cmd.Context(), f.metricsAddr, workerMetrics(w, runs), log)
 		if err != nil {

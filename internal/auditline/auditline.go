@@ -43,7 +43,7 @@ func ids(all []int64) string {
 // schedule or the settings.
 func OnJobs(entry monitor.AuditEntry) bool {
 	switch entry.Action {
-	case jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight, jobq.ActionDrain, jobq.ActionLost, jobq.ActionSettings, jobq.ActionExport,
+	case jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKindSettings, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight, jobq.ActionDrain, jobq.ActionLost, jobq.ActionSettings, jobq.ActionExport,
 		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun, jobq.ActionHostHold, jobq.ActionHostRelease:
 		return false
 	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionUndo:

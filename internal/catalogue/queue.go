@@ -1,12 +1,8 @@
-// Package catalogue has each setting of a queue once: how it is called, read and written, and what it is for. The
-// command line, jobq.yaml, the terminal UI and the reference are made of it.
 package catalogue
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -15,22 +11,7 @@ import (
 )
 
 // QueueSetting is a setting of a queue.
-type QueueSetting struct {
-	// Name is what it is called wherever people write it.
-	Name string
-	// Takes says which values it has, and Help what it does.
-	Takes, Help string
-
-	set       func(change *operator.QueueChange, text string) error
-	text      func(stored *monitor.QueueSettings) string
-	isDefault func(stored *monitor.QueueSettings) bool
-}
-
-// Text is the value that is stored, as it is written.
-func (s *QueueSetting) Text(stored *monitor.QueueSettings) string { return s.text(stored) }
-
-// IsDefault says whether the value that is stored is what a queue has that nobody has set.
-func (s *QueueSetting) IsDefault(stored *monitor.QueueSettings) bool { return s.isDefault(stored) }
+type QueueSetting = Setting[operator.QueueChange, monitor.QueueSettings]
 
 // QueueSettings are all of them, in the order in which people are shown them.
 func QueueSettings() []QueueSetting {
@@ -95,52 +76,16 @@ func kept() []QueueSetting {
 	}
 }
 
-// SettingError is what is wrong with a setting, or with its value.
-type SettingError struct {
-	Name string
-	Err  error
-}
-
-func (e *SettingError) Error() string { return e.Name + ": " + e.Err.Error() }
-
-// Unwrap is what is wrong.
-func (e *SettingError) Unwrap() error { return e.Err }
-
 // QueueChange reads values by the names of their settings. Its errors are of type *SettingError.
-func QueueChange(values map[string]string) (change operator.QueueChange, err error) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if _, known := QueueSettingNamed(name); !known {
-			return change, &SettingError{name, fmt.Errorf("not known: a queue has %s", strings.Join(QueueSettingNames(), ", "))}
-		}
-	}
-	for _, s := range QueueSettings() { // in their order: a burst follows its rate
-		if text, given := values[s.Name]; given {
-			if err := s.set(&change, text); err != nil {
-				return change, &SettingError{s.Name, err}
-			}
-		}
-	}
-	return change, nil
+func QueueChange(values map[string]string) (operator.QueueChange, error) {
+	return read("queue", QueueSettings(), values)
 }
 
-// QueueSettingNames are the names of all settings.
-func QueueSettingNames() []string {
-	var names []string
-	for _, s := range QueueSettings() {
-		names = append(names, s.Name)
-	}
-	return names
-}
+// QueueSettingNames are the names of all settings of a queue.
+func QueueSettingNames() []string { return names(QueueSettings()) }
 
 // QueueSettingNamed is the setting of that name.
-func QueueSettingNamed(name string) (QueueSetting, bool) {
-	settings := QueueSettings()
-	at := slices.IndexFunc(settings, func(s QueueSetting) bool { return s.Name == name })
-	if at < 0 {
-		return QueueSetting{}, false
-	}
-	return settings[at], true
-}
+func QueueSettingNamed(name string) (QueueSetting, bool) { return named(QueueSettings(), name) }
 
 // Defaults are the settings of a queue that nobody has set.
 func Defaults() monitor.QueueSettings {
@@ -151,32 +96,10 @@ func Defaults() monitor.QueueSettings {
 }
 
 // Set are the settings of a queue that are not as by default, such as "limit=3 rate=100/s".
-func Set(stored *monitor.QueueSettings) string {
-	var set []string
-	for _, s := range QueueSettings() {
-		if !s.isDefault(stored) {
-			set = append(set, s.Name+"="+s.text(stored))
-		}
-	}
-	return strings.Join(set, " ")
-}
+func Set(stored *monitor.QueueSettings) string { return changed(QueueSettings(), stored) }
 
 func constant[T any](value T) func(*monitor.QueueSettings) T {
 	return func(*monitor.QueueSettings) T { return value }
-}
-
-// setting is one whose value is one member of a change.
-func setting[T comparable](name, help string, takes values[T], member func(*operator.QueueChange) **T, stored, byDefault func(*monitor.QueueSettings) T) QueueSetting {
-	return QueueSetting{
-		Name: name, Takes: takes.says, Help: help,
-		set: func(c *operator.QueueChange, text string) error {
-			value, err := takes.parse(text)
-			*member(c) = &value
-			return err
-		},
-		text:      func(s *monitor.QueueSettings) string { return takes.format(stored(s)) },
-		isDefault: func(s *monitor.QueueSettings) bool { return stored(s) == byDefault(s) },
-	}
 }
 
 // rate is how many jobs start in each period. A burst that is not given keeps what is stored, unless the rate changes.

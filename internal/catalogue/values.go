@@ -100,14 +100,29 @@ func defaultBurst(rate jobq.Rate) int {
 	return max(int(math.Ceil(float64(rate.Jobs)*0.1/rate.Period.Seconds())), 1)
 }
 
-func separators() values[string] {
+func separators() values[string] { return texts(8) }
+
+// texts are of up to length characters.
+func texts(length int) values[string] {
 	return values[string]{
-		says: "1 to 8 characters",
+		says: fmt.Sprintf("1 to %d characters", length),
 		read: func(text string) (string, bool) {
-			length := utf8.RuneCountInString(text)
-			return text, length >= 1 && length <= 8
+			count := utf8.RuneCountInString(text)
+			return text, count >= 1 && count <= length
 		},
-		format: func(separator string) string { return separator },
+		format: func(text string) string { return text },
+	}
+}
+
+// priorities are lower for what is more urgent.
+func priorities() values[int16] {
+	return values[int16]{
+		says: fmt.Sprintf("a whole number, %d to %d", math.MinInt16, math.MaxInt16),
+		read: func(text string) (int16, bool) {
+			priority, err := strconv.ParseInt(text, 10, 16)
+			return int16(priority), err == nil // #nosec G115 -- of 16 bits
+		},
+		format: func(priority int16) string { return strconv.Itoa(int(priority)) },
 	}
 }
 

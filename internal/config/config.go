@@ -79,6 +79,9 @@ type Kind struct {
 	// Steps says that the handler does durable steps, and has the token for them.
 	Steps bool `yaml:"steps"`
 
+	// Settings are stored with the kind, for all producers: those of "jobq kinds set".
+	Settings KindSettings `yaml:"settings"`
+
 	Slots int `yaml:"slots"`
 	// Timeout ends runs that take longer; nil: that of the file; 0: none.
 	Timeout      *Duration `yaml:"timeout"`

@@ -651,6 +651,35 @@ func (q *Queries) KindAct(ctx context.Context, arg KindActParams) (int64, error)
 	return audit, err
 }
 
+const KindIs = `-- name: KindIs :one
+select (jsonb_populate_record(w.settings, $1::jsonb) is not distinct from w.settings)::boolean as same
+  from (
+    select coalesce((select k from jobq.kind_setting k where k.name = $2::text),
+      jsonb_populate_record(null::jobq.kind_setting, '{}')) as settings
+  ) w
+`
+
+// KindIs says whether a kind has these settings already: see QueueIs. Needs kind_setting_pkey.
+func (q *Queries) KindIs(ctx context.Context, change json.RawMessage, kind string) (bool, error) {
+	row := q.db.QueryRow(ctx, KindIs, change, kind)
+	var same bool
+	err := row.Scan(&same)
+	return same, err
+}
+
+const KindSet = `-- name: KindSet :one
+select coalesce(jobq.act_kind_set($1::text, $2::text, $3::jsonb),
+    0)::bigint as audit
+`
+
+// KindSet changes settings of a kind and records it: 0 when there was nothing to do.
+func (q *Queries) KindSet(ctx context.Context, actor string, kind string, change json.RawMessage) (int64, error) {
+	row := q.db.QueryRow(ctx, KindSet, actor, kind, change)
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
+}
+
 const QueueAct = `-- name: QueueAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
   from jobq.act_queue($1::text, $2::text, $3::text, $4::text) a

@@ -15,7 +15,8 @@ import (
 
 const JobEnqueue = `-- name: JobEnqueue :one
 select jobq.enqueue(
-    $1::text, $2::jsonb, nullif($3::text, ''), $4::integer,
+    $1::text, $2::jsonb, nullif($3::text, ''),
+    nullif($4::integer, 0),
     coalesce($5::timestamptz, now() + $6::interval),
     nullif($7::integer, 0), null, $8::interval, $9::interval,
     $10::interval, $11::text[], $12::jsonb,
@@ -42,7 +43,7 @@ type JobEnqueueParams struct {
 
 // JobEnqueue adds one job that has no unique key, and answers with its id. For
 // one job it costs the server half of what JobEnqueueMany does. Null, an empty
-// queue, 0 attempts and 0 lost runs mean the column's default.
+// queue, a priority of 0, 0 attempts and 0 lost runs mean the default of the kind.
 func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, error) {
 	row := q.db.QueryRow(ctx, JobEnqueue,
 		arg.Kind,
@@ -69,7 +70,8 @@ const JobEnqueueMany = `-- name: JobEnqueueMany :many
 select e.id::bigint as id, e.duplicate::boolean as duplicate, e.replaced::boolean as replaced
   from jobq.enqueue_arrays(
     $1::text[], $2::jsonb[], array_replace($3::text[], '', null),
-    $4::integer[], $5::timestamptz[], $6::interval[],
+    array_replace($4::integer[], 0, null), $5::timestamptz[],
+    $6::interval[],
     array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
     $9::interval[], $10::interval[],
     $11::interval[], $12::jsonb[], $13::jsonb[],
@@ -108,8 +110,8 @@ type JobEnqueueManyRow struct {
 }
 
 // JobEnqueueMany adds jobs given as columns, in one statement and one round
-// trip, and answers in their order. Null elements mean the column's default, and
-// so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
+// trip, and answers in their order. Null elements mean the default of the kind,
+// and so do an empty queue, a priority of 0, an empty unique key and 0 attempts. Of the jobs that wait for others,
 // after_jobs has the places, and after_parents for whom: see enqueue_arrays. It locks unique keys,
 // where there are any, in (kind, key) order, and then the jobs that are replaced, in id order.
 func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) ([]JobEnqueueManyRow, error) {

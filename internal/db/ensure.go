@@ -16,3 +16,12 @@ func (q *Queries) QueueEnsure(ctx context.Context, actor, queue string, change j
 	}
 	return q.QueueSet(ctx, actor, queue, change)
 }
+
+// KindEnsure is KindSet that looks first whether the kind is so already, as QueueEnsure does. What is wrong with the
+// change, KindSet says better.
+func (q *Queries) KindEnsure(ctx context.Context, actor, kind string, change json.RawMessage) (int64, error) {
+	if same, err := q.KindIs(ctx, change, kind); err == nil && same {
+		return 0, nil
+	}
+	return q.KindSet(ctx, actor, kind, change)
+}

@@ -30,6 +30,13 @@ with ended as materialized (
   select k.name, k.crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
     from jobq.kind k
     where k.paused_at is not null or k.crashed_at > statement_timestamp() - interval '1 day'
+), setting as materialized (
+  select s.name, s.queue, s.priority, s.max_attempts, s.timeout, s.backoff_base, s.backoff_max, s.owner, s.runbook
+    from jobq.kind_setting s
+    where num_nonnulls(s.queue, s.priority, s.max_attempts, s.timeout, s.backoff_base, s.backoff_max, s.owner,
+        s.runbook) > 0
+    order by s.name
+    limit $1::integer
 ), handled as materialized (
   select h.name, count(*) as workers
     from (
@@ -42,9 +49,16 @@ with ended as materialized (
 select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce(e.completed, 0)::bigint as completed,
     coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried,
         coalesce(e.lost, 0)::bigint as lost,
-    coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
+    coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason,
+    coalesce(s.queue, 'default')::text as queue, coalesce(s.priority, 0)::smallint as priority,
+    coalesce(s.max_attempts, jobq.max_attempts_default())::integer as max_attempts,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms,
+    coalesce(s.owner, '')::text as owner, coalesce(s.runbook, '')::text as runbook
   from (
     select k.name from kind k
+    union select s.name from setting s
     union select h.name from handled h
     union select e.name from ended e
     limit $1::integer
@@ -52,27 +66,36 @@ select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce
   left join handled h on h.name = n.name
   left join ended e on e.name = n.name
   left join kind k on k.name = n.name
+  left join setting s on s.name = n.name
   where n.name is not null -- of a row that no kind can be read from
   order by n.name
 `
 
 type KindListRow struct {
-	Name        string
-	Workers     int64
-	Completed   int64
-	Failed      int64
-	Retried     int64
-	Lost        int64
-	Crashes     int32
-	CrashedAt   *time.Time
-	PausedAt    *time.Time
-	PausedBy    *string
-	PauseReason *string
+	Name          string
+	Workers       int64
+	Completed     int64
+	Failed        int64
+	Retried       int64
+	Lost          int64
+	Crashes       int32
+	CrashedAt     *time.Time
+	PausedAt      *time.Time
+	PausedBy      *string
+	PauseReason   *string
+	Queue         string
+	Priority      int16
+	MaxAttempts   int32
+	TimeoutMs     int64
+	BackoffBaseMs int64
+	BackoffMaxMs  int64
+	Owner         string
+	Runbook       string
 }
 
 // KindList is the kinds that a live worker handles, of which jobs have ended within the span, that are
-// paused, or that have crashed workers within a day (kinds_crashed ignores older crashes). It returns
-// how many workers handle each kind, and what has ended within the span. The limits are for the
+// paused, that have settings, or that have crashed workers within a day (kinds_crashed ignores older
+// crashes). It returns how many workers handle each kind, and what has ended within the span. The limits are for the
 // planner, as in QueueList. Needs stat_pkey.
 func (q *Queries) KindList(ctx context.Context, rowCount int32, span pgtype.Interval) ([]KindListRow, error) {
 	rows, err := q.db.Query(ctx, KindList, rowCount, span)
@@ -95,6 +118,14 @@ func (q *Queries) KindList(ctx context.Context, rowCount int32, span pgtype.Inte
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PauseReason,
+			&i.Queue,
+			&i.Priority,
+			&i.MaxAttempts,
+			&i.TimeoutMs,
+			&i.BackoffBaseMs,
+			&i.BackoffMaxMs,
+			&i.Owner,
+			&i.Runbook,
 		); err != nil {
 			return nil, err
 		}

@@ -132,17 +132,25 @@ func (q *Queries) ScheduleFirst(ctx context.Context) ([]ScheduleFirstRow, error)
 const ScheduleGet = `-- name: ScheduleGet :one
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    s.args, s.queue, s.priority, s.max_attempts,
+    s.args,
+    coalesce(s.queue, '')::text as queue, s.priority, coalesce(s.max_attempts, 0)::smallint as max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
     coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
-    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags,
+    s.metadata,
     coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
     extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
     s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
         and t.job_id is null limit 1) is not null)::boolean as last_left_out,
-    statement_timestamp()::timestamptz as looked_at
+    statement_timestamp()::timestamptz as looked_at, coalesce(k.queue, 'default')::text as kind_queue,
+    coalesce(k.priority, 0)::smallint as kind_priority,
+    coalesce(k.max_attempts, jobq.max_attempts_default())::smallint as kind_max_attempts,
+    coalesce(extract(epoch from k.timeout) * 1000, 0)::bigint as kind_timeout_ms,
+    coalesce(extract(epoch from k.backoff_base) * 1000, 0)::bigint as kind_backoff_base_ms,
+    coalesce(extract(epoch from k.backoff_max) * 1000, 0)::bigint as kind_backoff_max_ms
   from jobq.schedule s
+  left join jobq.kind_setting k on k.name = s.kind
   where s.name = $1::text
 `
 
@@ -154,7 +162,7 @@ type ScheduleGetRow struct {
 	Kind                 string
 	Args                 json.RawMessage
 	Queue                string
-	Priority             int16
+	Priority             pgtype.Int2
 	MaxAttempts          int16
 	TimeoutMs            int64
 	BackoffBaseMs        int64
@@ -180,10 +188,16 @@ type ScheduleGetRow struct {
 	ErrorAt              *time.Time
 	LastLeftOut          bool
 	LookedAt             pgtype.Timestamptz
+	KindQueue            string
+	KindPriority         int16
+	KindMaxAttempts      int16
+	KindTimeoutMs        int64
+	KindBackoffBaseMs    int64
+	KindBackoffMaxMs     int64
 }
 
-// ScheduleGet is one schedule, with all its args. Needs schedule_pkey and
-// schedule_tick_pkey.
+// ScheduleGet is one schedule as ScheduleList has it, with all its args. Needs schedule_pkey,
+// schedule_tick_pkey and kind_setting_pkey.
 func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow, error) {
 	row := q.db.QueryRow(ctx, ScheduleGet, name)
 	var i ScheduleGetRow
@@ -221,6 +235,12 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 		&i.ErrorAt,
 		&i.LastLeftOut,
 		&i.LookedAt,
+		&i.KindQueue,
+		&i.KindPriority,
+		&i.KindMaxAttempts,
+		&i.KindTimeoutMs,
+		&i.KindBackoffBaseMs,
+		&i.KindBackoffMaxMs,
 	)
 	return i, err
 }
@@ -228,17 +248,25 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 const ScheduleList = `-- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args, s.queue,
-    s.priority, s.max_attempts, coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args,
+    coalesce(s.queue, '')::text as queue, s.priority, coalesce(s.max_attempts, 0)::smallint as max_attempts,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
     coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
-    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags,
+    s.metadata,
     coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
     extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
     s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
         and t.job_id is null limit 1) is not null)::boolean as last_left_out,
-    statement_timestamp()::timestamptz as looked_at
+    statement_timestamp()::timestamptz as looked_at, coalesce(k.queue, 'default')::text as kind_queue,
+    coalesce(k.priority, 0)::smallint as kind_priority,
+    coalesce(k.max_attempts, jobq.max_attempts_default())::smallint as kind_max_attempts,
+    coalesce(extract(epoch from k.timeout) * 1000, 0)::bigint as kind_timeout_ms,
+    coalesce(extract(epoch from k.backoff_base) * 1000, 0)::bigint as kind_backoff_base_ms,
+    coalesce(extract(epoch from k.backoff_max) * 1000, 0)::bigint as kind_backoff_max_ms
   from jobq.schedule s
+  left join jobq.kind_setting k on k.name = s.kind
   where s.name > $2::text
   order by s.name
   limit $3::integer
@@ -252,7 +280,7 @@ type ScheduleListRow struct {
 	Kind                 string
 	Args                 json.RawMessage
 	Queue                string
-	Priority             int16
+	Priority             pgtype.Int2
 	MaxAttempts          int16
 	TimeoutMs            int64
 	BackoffBaseMs        int64
@@ -278,10 +306,17 @@ type ScheduleListRow struct {
 	ErrorAt              *time.Time
 	LastLeftOut          bool
 	LookedAt             pgtype.Timestamptz
+	KindQueue            string
+	KindPriority         int16
+	KindMaxAttempts      int16
+	KindTimeoutMs        int64
+	KindBackoffBaseMs    int64
+	KindBackoffMaxMs     int64
 }
 
 // ScheduleList is a page of schedules by name, after a name. Args of more than args_max
-// bytes as text are null there. Needs schedule_pkey and schedule_tick_pkey.
+// bytes as text are null there. What the schedule leaves to its kind is empty, 0 or null, and kind_ has the kind's
+// default for it. Needs schedule_pkey, schedule_tick_pkey and kind_setting_pkey.
 func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string, pageSize int32) ([]ScheduleListRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleList, argsMax, after, pageSize)
 	if err != nil {
@@ -325,6 +360,12 @@ func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string,
 			&i.ErrorAt,
 			&i.LastLeftOut,
 			&i.LookedAt,
+			&i.KindQueue,
+			&i.KindPriority,
+			&i.KindMaxAttempts,
+			&i.KindTimeoutMs,
+			&i.KindBackoffBaseMs,
+			&i.KindBackoffMaxMs,
 		); err != nil {
 			return nil, err
 		}
@@ -473,7 +514,8 @@ func (q *Queries) ScheduleRun(ctx context.Context, name string, actor string) (i
 const ScheduleSet = `-- name: ScheduleSet :one
 select coalesce(jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, ''),
     every => $4::interval, time_zone => nullif($5::text, ''),
-    args => $6::jsonb, queue => nullif($7::text, ''), priority => $8::bigint,
+    args => $6::jsonb, queue => nullif($7::text, ''), 
+    priority => nullif($8::bigint, 0),
     max_attempts => nullif($9::bigint, 0), timeout => $10::interval,
     backoff_base => $11::interval, backoff_max => $12::interval,
     tags => $13::text[], metadata => $14::jsonb,

@@ -678,6 +678,149 @@ begin
         where ended.queue = queue_known.queue);
 end $$;
 
+-- Settings of kinds: defaults of their jobs, and whom to ask about them.
+
+-- What people have set for a kind. A kind without a row, and a column that is null, have the defaults of all kinds. It
+-- is not a part of kind: every claim reads that table, and its rows come and go with crashes.
+create table jobq.kind_setting (
+  name         text     not null primary key,
+  -- Of each new job of the kind, where its producer gives none.
+  queue        jobq.job_queue,
+  priority     smallint,
+  max_attempts jobq.job_max_attempts,
+  timeout      jobq.job_timeout,
+  backoff_base jobq.job_backoff_base,
+  backoff_max  jobq.job_backoff_max,
+  -- For people.
+  owner        text,
+  runbook      text,
+  constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
+  constraint "owner must be 1 to 255 characters" check (char_length(owner) between 1 and 255),
+  constraint "runbook must be 1 to 1024 characters" check (char_length(runbook) between 1 and 1024)
+);
+comment on table jobq.kind_setting is
+  'Settings of kinds. One without a row has the defaults. Change them with jobq.act_kind_set.';
+comment on column jobq.kind_setting.name is 'The kind.';
+comment on column jobq.kind_setting.queue is 'Of jobs that are given none; null: default.';
+comment on column jobq.kind_setting.priority is 'Of jobs that are given none; null: 0.';
+comment on column jobq.kind_setting.max_attempts is 'Of jobs that are given none; null: max_attempts_default.';
+comment on column jobq.kind_setting.timeout is 'Of jobs that are given none; null: none.';
+comment on column jobq.kind_setting.backoff_base is 'Of jobs that are given none; null: 1 second.';
+comment on column jobq.kind_setting.backoff_max is 'Of jobs that are given none; null: 1 day.';
+comment on column jobq.kind_setting.owner is 'Who is responsible for the kind, such as a team.';
+comment on column jobq.kind_setting.runbook is 'What to do when its jobs fail: an address for people.';
+
+-- It has a value once a kind has had settings. Until then, an enqueue does not look for any: to ask the sequence costs
+-- much less.
+create sequence jobq.kind_setting_seq as bigint;
+
+-- kind_default is what a new job has of what may be of its kind: what it is given, then the kind's setting, then null.
+-- The planner inlines it. Needs kind_setting_pkey.
+create function jobq.kind_default(
+  kind text, queue text, priority bigint, max_attempts bigint, timeout interval, backoff_base interval,
+  backoff_max interval
+) returns table (
+  of_queue text, of_priority bigint, of_attempts bigint, of_timeout interval, of_base interval, of_max interval
+)
+  language sql stable
+  as $$
+    select coalesce($2, k.queue), coalesce($3, k.priority), coalesce($4, k.max_attempts), coalesce($5, k.timeout),
+        coalesce($6, k.backoff_base), coalesce($7, k.backoff_max)
+      from (values ($1)) as j(kind)
+      left join jobq.kind_setting k on k.name = j.kind
+  $$;
+
+-- kind_defaults fills the gaps in columns of new jobs (enqueue_arrays) with the settings of their kinds: of two jobs of
+-- the kind mail, max_attempts {null,5} becomes {3,5} where the kind has 3. Needs kind_setting_pkey.
+create function jobq.kind_defaults(
+  kinds text[], inout queues text[], inout priorities bigint[], inout max_attempts bigint[], inout timeouts interval[],
+  inout backoff_bases interval[], inout backoff_maxes interval[]
+)
+  language sql stable
+  as $$
+    select array_agg(x.queue), array_agg(x.priority), array_agg(x.attempts), array_agg(x.timeout), array_agg(x.base),
+        array_agg(x.max)
+      from (
+        select coalesce(j.queue, k.queue) as queue, coalesce(j.priority, k.priority) as priority,
+            coalesce(j.attempts, k.max_attempts) as attempts, coalesce(j.timeout, k.timeout) as timeout,
+            coalesce(j.base, k.backoff_base) as base, coalesce(j.max, k.backoff_max) as max
+          from unnest(kinds, queues, priorities, max_attempts, timeouts, backoff_bases, backoff_maxes)
+            with ordinality as j(kind, queue, priority, attempts, timeout, base, max, i)
+          left join jobq.kind_setting k on k.name = j.kind
+          order by j.i
+      ) x
+  $$;
+
+-- kind_change_problem says what is wrong with new settings of a kind, given as for act_kind_set; null if nothing is.
+create function jobq.kind_change_problem(change jsonb) returns text
+  language plpgsql stable
+  as $$
+declare
+  texts constant text[] := '{owner, runbook}';
+  of_jobs constant text[] := '{queue, priority, max_attempts, timeout, backoff_base, backoff_max}';
+  problem text;
+begin
+  if jsonb_typeof(change) is distinct from 'object' then
+    return 'change must be a JSON object';
+  end if;
+  select case
+      when c.key <> all (of_jobs || texts) then
+        format('change: unknown member "%s"; there are %s', left(c.key, 100), array_to_string(of_jobs || texts, ', '))
+      when c.key = any (texts) and jsonb_typeof(c.value) not in ('string', 'null') then
+        format('%s must be text, not %s', c.key, jsonb_typeof(c.value)) end
+    into problem
+    from jsonb_each(change) c
+    where c.key <> all (of_jobs || texts) or c.key = any (texts) and jsonb_typeof(c.value) not in ('string', 'null')
+    order by c.key
+    limit 1;
+  return coalesce(problem,
+    jobq.length_problem('owner', coalesce(change ->> 'owner', '-'), 255),
+    jobq.length_problem('runbook', coalesce(change ->> 'runbook', '-'), 1024),
+    jobq.object_problem(change - texts, of_jobs, true));
+end $$;
+
+-- act_kind_set changes settings of a kind: the members of change, which have the names of columns of jobq.kind_setting;
+-- null takes one away. Jobs that are there stay as they are. It returns the id of the audit row, or null if nothing
+-- changes. The kind need not be known. The lock on its row is what undo_whole takes first, too.
+create function jobq.act_kind_set(actor text, kind text, change jsonb, note text default null) returns bigint
+  language plpgsql
+  as $$
+declare
+  problem text := coalesce(jobq.length_problem('actor', jobq.actor_of(actor), 255),
+    jobq.length_problem('kind', kind, 128), jobq.note_problem(note), jobq.kind_change_problem(change));
+  was jobq.kind_setting;
+  wanted jobq.kind_setting;
+  added boolean; -- the kind had no row
+  old jsonb; -- what differs, before
+  new jsonb; -- and after
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  insert into jobq.kind_setting (name) values (act_kind_set.kind) on conflict (name) do nothing;
+  added := found;
+  select k.* into strict was from jobq.kind_setting k where k.name = act_kind_set.kind for update;
+  wanted := jsonb_populate_record(was, change);
+  -- As text they would differ: 1 hour and 60 minutes.
+  if wanted is not distinct from was then
+    delete from jobq.kind_setting k where k.name = act_kind_set.kind and added;
+    return null;
+  end if;
+  update jobq.kind_setting k
+    set queue = wanted.queue, priority = wanted.priority, max_attempts = wanted.max_attempts, timeout = wanted.timeout,
+      backoff_base = wanted.backoff_base, backoff_max = wanted.backoff_max, owner = wanted.owner,
+      runbook = wanted.runbook
+    where k.name = act_kind_set.kind;
+  perform nextval('jobq.kind_setting_seq');
+  select jsonb_object_agg(b.key, b.value), jsonb_object_agg(a.key, a.value) into old, new
+    from jsonb_each(to_jsonb(was)) b
+    join jsonb_each(to_jsonb(wanted)) a on a.key = b.key
+    where a.value <> b.value;
+  return jobq.audit_begin(act_kind_set.actor, 'kind_settings', act_kind_set.kind, act_kind_set.note, new, old);
+end $$;
+comment on function jobq.act_kind_set is
+  'Changes settings of a kind; returns the number of the action, or null if nothing changed.';
+
 -- Leases: what is held now, by whom, and until when; and those of the past.
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
@@ -4876,7 +5019,8 @@ end $$;
 -- unfinished job of the kind holds, it adds nothing and returns that job's id:
 -- enqueue_many tells the two apart. uniqueness says how long a key is held, that it is
 -- made of the args, and what is done when it is held: see unique_rule.
--- Every argument but kind may be left out or null, which means its default.
+-- Every argument but kind may be left out or null, which means its default: that of the kind (kind_setting), or that of
+-- all kinds.
 -- With its owner's rights: whoever chooses ids himself could choose one that a
 -- running job has, and then neither row could move.
 -- The job waits until the jobs of after are over; after_failure says what becomes of it
@@ -4916,13 +5060,15 @@ begin
   end if;
   if cardinality(enqueue.after) > 0 or enqueue.uniqueness is not null then
     perform jobq.after_require(enqueue.after);
-    -- In few lines, since the context of an error has all of it. after_jobs says that the job, the first, waits for all
-    -- of after.
+    -- In few lines: the context of an error has it. after_jobs says that the job, the first, waits for all of after.
     return (select e.id from jobq.enqueue_arrays(array[kind], array[args], array[queue], array[priority], array[run_at],
       array[null::interval], array[max_attempts], array[unique_key], array[timeout], array[backoff_base],
-          array[backoff_max], array[to_jsonb(tags)], array[metadata],
-          array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key],
-          array[uniqueness], array[max_lost]) e);
+      array[backoff_max], array[to_jsonb(tags)], array[metadata], array_fill(1, array[coalesce(cardinality(after), 0)]),
+      after, array[after_failure], array[partition_key], array[uniqueness], array[max_lost]) e);
+  end if;
+  if pg_sequence_last_value('jobq.kind_setting_seq') is not null then -- has any kind settings?
+    select d.* into queue, priority, max_attempts, timeout, backoff_base, backoff_max
+      from jobq.kind_default(kind, queue, priority, max_attempts, timeout, backoff_base, backoff_max) d;
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -4931,9 +5077,8 @@ begin
       return holder;
     end if;
   end if;
-  insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags,
-          metadata, partition_key, max_lost)
+  insert into jobq.pending (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
+      backoff_max, tags, metadata, partition_key, max_lost)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()),
       coalesce(enqueue.max_attempts, jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout,
@@ -5076,6 +5221,10 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
+  if pg_sequence_last_value('jobq.kind_setting_seq') is not null then -- has any kind settings?
+    select d.* into queues, priorities, max_attempts, timeouts, backoff_bases, backoff_maxes
+      from jobq.kind_defaults(kinds, queues, priorities, max_attempts, timeouts, backoff_bases, backoff_maxes) d;
+  end if;
   select array_agg(nextval('jobq.job_id_seq')) into job_ids from generate_series(1, cardinality(kinds));
   holders := job_ids;
   if uniques is not null then
@@ -5092,20 +5241,18 @@ begin
   if cardinality(after_jobs) > 0 then
     waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
   end if;
-  insert into jobq.pending
-      (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-          backoff_max, tags, metadata, partition_key, max_lost)
+  insert into jobq.pending (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout,
+      backoff_base, backoff_max, tags, metadata, partition_key, max_lost)
     select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
         coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
-        j.base, j.max, case when j.tags is not null
-            then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
-        j.metadata, coalesce(j.partition, ''), j.max_lost
+        j.base, j.max, case when j.tags is not null then
+          nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata, coalesce(j.partition, ''),
+        j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
           timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
-          waits, partition, max_lost)
-      where j.id = j.holder;
+          waits, partition, max_lost) where j.id = j.holder;
   if uniques is not null then
     replacing := jobq.jobs_replace(job_ids, holders, conflicts, args, priorities, run_ats, delays);
   end if;
@@ -6928,8 +7075,9 @@ create table jobq.audit (
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known"
   check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
-    'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
-    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold', 'host_release')),
+    'export', 'undo', 'kind_pause', 'kind_resume', 'kind_settings', 'key_pause', 'key_resume', 'key_weight',
+    'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold',
+    'host_release')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -7104,9 +7252,9 @@ create table jobq.schedule (
   -- The job to add.
   kind            text        not null,
   args            jsonb       not null default '{}',
-  queue           text        not null default 'default',
-  priority        smallint    not null default 0,
-  max_attempts    smallint    not null default jobq.max_attempts_default(),
+  queue           text,       -- null, as of what follows: the default of the kind when the job is added
+  priority        smallint,
+  max_attempts    smallint,
   timeout         interval,
   backoff_base    interval,
   backoff_max     interval,
@@ -7164,12 +7312,12 @@ comment on column jobq.schedule.every is 'Or how often; null: see cron.';
 comment on column jobq.schedule.time_zone is 'Of cron: a name of the IANA database.';
 comment on column jobq.schedule.kind is 'Of the jobs to add.';
 comment on column jobq.schedule.args is 'Of the jobs.';
-comment on column jobq.schedule.queue is 'Of the jobs.';
-comment on column jobq.schedule.priority is 'Of the jobs.';
-comment on column jobq.schedule.max_attempts is 'Of the jobs.';
-comment on column jobq.schedule.timeout is 'Of the jobs; null: none.';
-comment on column jobq.schedule.backoff_base is 'Of the jobs; null: the default.';
-comment on column jobq.schedule.backoff_max is 'Of the jobs; null: the default.';
+comment on column jobq.schedule.queue is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.priority is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.max_attempts is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.timeout is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.backoff_base is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.backoff_max is 'Of the jobs; null: the default of the kind.';
 comment on column jobq.schedule.tags is 'Of the jobs; null: none.';
 comment on column jobq.schedule.metadata is 'Of the jobs; null: none.';
 comment on column jobq.schedule.partition_key is 'Of the jobs; null: none.';
@@ -7326,7 +7474,8 @@ begin
 end $$;
 
 -- schedule_set makes a schedule, or changes the one of that name into this one: what
--- is left out, or null, gets its default. It returns the id of the entry in the
+-- is left out, or null, gets its default; of the jobs, that of their kind when they are
+-- added. It returns the id of the entry in the
 -- audit, for undo; when it is so already, null, and nothing is written. With another
 -- cron expression, interval or time zone, its ticks are those from now on. A paused
 -- one stays paused.
@@ -7369,9 +7518,9 @@ begin
   new.time_zone := coalesce(schedule_set.time_zone, 'UTC');
   new.kind := schedule_set.kind;
   new.args := coalesce(schedule_set.args, '{}');
-  new.queue := coalesce(schedule_set.queue, 'default');
-  new.priority := coalesce(schedule_set.priority, 0);
-  new.max_attempts := coalesce(schedule_set.max_attempts, jobq.max_attempts_default());
+  new.queue := schedule_set.queue;
+  new.priority := schedule_set.priority;
+  new.max_attempts := schedule_set.max_attempts;
   new.timeout := schedule_set.timeout;
   new.backoff_base := schedule_set.backoff_base;
   new.backoff_max := schedule_set.backoff_max;
@@ -10903,6 +11052,7 @@ create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns
     case
       when undone.change ? 'partition_key' then
         format('key %s of queue %s', undone.change ->> 'partition_key', undone.target)
+      when undone.action = 'kind_settings' then format('the settings of kind %s', undone.target)
       when undone.action like 'kind\_%' then format('kind %s', undone.target)
       when undone.action like 'host\_%' then format('host %s', undone.target)
       when undone.target is null then 'the settings'
@@ -10910,7 +11060,7 @@ create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns
       else format('queue %s', undone.target)
     end,
     case
-      when later.action = 'settings' then 'have been changed'
+      when later.action in ('settings', 'kind_settings') then 'have been changed'
       when later.action = 'key_weight' then 'has been given another weight'
       when later.action = 'host_hold' then 'has been held'
       when later.action = 'host_release' then 'has been released'
@@ -10940,6 +11090,7 @@ declare
 begin
   -- Nobody changes it from here on.
   perform from jobq.kind k where k.name = undone.target and of_kind for update;
+  perform from jobq.kind_setting k where k.name = undone.target and undone.action = 'kind_settings' for update;
   perform from jobq.key_weight w where w.queue = undone.target and w.key = partition_key
     and undone.action = 'key_weight' for update;
   perform from jobq.paused_key k where k.queue = undone.target and k.key = partition_key
@@ -10959,6 +11110,7 @@ begin
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);
+    when undone.action = 'kind_settings' then perform jobq.act_kind_set(actor, undone.target, was, 'undo');
     when of_kind then perform jobq.act_kind(actor, opposite, undone.target, reason);
     when of_host then perform jobq.act_host(actor, opposite, undone.target, reason);
     when undone.action = 'key_weight' then

@@ -108,6 +108,19 @@ select (char_length(sqlc.arg(queue)::text) between 1 and 128
 select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(change)::jsonb),
     0)::bigint as audit;
 
+-- KindIs says whether a kind has these settings already: see QueueIs. Needs kind_setting_pkey.
+-- name: KindIs :one
+select (jsonb_populate_record(w.settings, sqlc.arg(change)::jsonb) is not distinct from w.settings)::boolean as same
+  from (
+    select coalesce((select k from jobq.kind_setting k where k.name = sqlc.arg(kind)::text),
+      jsonb_populate_record(null::jobq.kind_setting, '{}')) as settings
+  ) w;
+
+-- KindSet changes settings of a kind and records it: 0 when there was nothing to do.
+-- name: KindSet :one
+select coalesce(jobq.act_kind_set(sqlc.arg(actor)::text, sqlc.arg(kind)::text, sqlc.arg(change)::jsonb),
+    0)::bigint as audit;
+
 -- SettingGet is the settings of the schema.
 -- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms,

@@ -70,41 +70,58 @@ with deleted as (
 select count(*) as deleted, coalesce(max(d.tick_at), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;
 
 -- ScheduleList is a page of schedules by name, after a name. Args of more than args_max
--- bytes as text are null there. Needs schedule_pkey and schedule_tick_pkey.
+-- bytes as text are null there. What the schedule leaves to its kind is empty, 0 or null, and kind_ has the kind's
+-- default for it. Needs schedule_pkey, schedule_tick_pkey and kind_setting_pkey.
 -- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args, s.queue,
-    s.priority, s.max_attempts, coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
+    (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args,
+    coalesce(s.queue, '')::text as queue, s.priority, coalesce(s.max_attempts, 0)::smallint as max_attempts,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
     coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
-    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags,
+    s.metadata,
     coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
     extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
     s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
         and t.job_id is null limit 1) is not null)::boolean as last_left_out,
-    statement_timestamp()::timestamptz as looked_at
+    statement_timestamp()::timestamptz as looked_at, coalesce(k.queue, 'default')::text as kind_queue,
+    coalesce(k.priority, 0)::smallint as kind_priority,
+    coalesce(k.max_attempts, jobq.max_attempts_default())::smallint as kind_max_attempts,
+    coalesce(extract(epoch from k.timeout) * 1000, 0)::bigint as kind_timeout_ms,
+    coalesce(extract(epoch from k.backoff_base) * 1000, 0)::bigint as kind_backoff_base_ms,
+    coalesce(extract(epoch from k.backoff_max) * 1000, 0)::bigint as kind_backoff_max_ms
   from jobq.schedule s
+  left join jobq.kind_setting k on k.name = s.kind
   where s.name > sqlc.arg(after)::text
   order by s.name
   limit sqlc.arg(page_size)::integer;
 
--- ScheduleGet is one schedule, with all its args. Needs schedule_pkey and
--- schedule_tick_pkey.
+-- ScheduleGet is one schedule as ScheduleList has it, with all its args. Needs schedule_pkey,
+-- schedule_tick_pkey and kind_setting_pkey.
 -- name: ScheduleGet :one
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    s.args, s.queue, s.priority, s.max_attempts,
+    s.args,
+    coalesce(s.queue, '')::text as queue, s.priority, coalesce(s.max_attempts, 0)::smallint as max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms,
     coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
-    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags,
+    s.metadata,
     coalesce(s.partition_key, '')::text as partition_key, s.catch_up, s.catch_up_max,
     extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error,
     s.error_at, ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at
         and t.job_id is null limit 1) is not null)::boolean as last_left_out,
-    statement_timestamp()::timestamptz as looked_at
+    statement_timestamp()::timestamptz as looked_at, coalesce(k.queue, 'default')::text as kind_queue,
+    coalesce(k.priority, 0)::smallint as kind_priority,
+    coalesce(k.max_attempts, jobq.max_attempts_default())::smallint as kind_max_attempts,
+    coalesce(extract(epoch from k.timeout) * 1000, 0)::bigint as kind_timeout_ms,
+    coalesce(extract(epoch from k.backoff_base) * 1000, 0)::bigint as kind_backoff_base_ms,
+    coalesce(extract(epoch from k.backoff_max) * 1000, 0)::bigint as kind_backoff_max_ms
   from jobq.schedule s
+  left join jobq.kind_setting k on k.name = s.kind
   where s.name = sqlc.arg(name)::text;
 
 -- ScheduleTickList is the latest ticks of a schedule, with the states of their jobs, if these still
@@ -125,7 +142,8 @@ select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
 -- name: ScheduleSet :one
 select coalesce(jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''),
     every => sqlc.narg(every)::interval, time_zone => nullif(sqlc.arg(time_zone)::text, ''),
-    args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''), priority => sqlc.arg(priority)::bigint,
+    args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''), 
+    priority => nullif(sqlc.arg(priority)::bigint, 0),
     max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
     backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval,
     tags => sqlc.narg(tags)::text[], metadata => sqlc.narg(metadata)::jsonb,

@@ -28,8 +28,9 @@ create table jobq.audit (
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known"
   check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'lost', 'settings',
-    'export', 'undo', 'kind_pause', 'kind_resume', 'key_pause', 'key_resume', 'key_weight', 'schedule_set',
-    'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold', 'host_release')),
+    'export', 'undo', 'kind_pause', 'kind_resume', 'kind_settings', 'key_pause', 'key_resume', 'key_weight',
+    'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run', 'host_hold',
+    'host_release')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),

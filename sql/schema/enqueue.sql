@@ -145,7 +145,8 @@ end $$;
 -- unfinished job of the kind holds, it adds nothing and returns that job's id:
 -- enqueue_many tells the two apart. uniqueness says how long a key is held, that it is
 -- made of the args, and what is done when it is held: see unique_rule.
--- Every argument but kind may be left out or null, which means its default.
+-- Every argument but kind may be left out or null, which means its default: that of the kind (kind_setting), or that of
+-- all kinds.
 -- With its owner's rights: whoever chooses ids himself could choose one that a
 -- running job has, and then neither row could move.
 -- The job waits until the jobs of after are over; after_failure says what becomes of it
@@ -185,13 +186,15 @@ begin
   end if;
   if cardinality(enqueue.after) > 0 or enqueue.uniqueness is not null then
     perform jobq.after_require(enqueue.after);
-    -- In few lines, since the context of an error has all of it. after_jobs says that the job, the first, waits for all
-    -- of after.
+    -- In few lines: the context of an error has it. after_jobs says that the job, the first, waits for all of after.
     return (select e.id from jobq.enqueue_arrays(array[kind], array[args], array[queue], array[priority], array[run_at],
       array[null::interval], array[max_attempts], array[unique_key], array[timeout], array[backoff_base],
-          array[backoff_max], array[to_jsonb(tags)], array[metadata],
-          array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key],
-          array[uniqueness], array[max_lost]) e);
+      array[backoff_max], array[to_jsonb(tags)], array[metadata], array_fill(1, array[coalesce(cardinality(after), 0)]),
+      after, array[after_failure], array[partition_key], array[uniqueness], array[max_lost]) e);
+  end if;
+  if pg_sequence_last_value('jobq.kind_setting_seq') is not null then -- has any kind settings?
+    select d.* into queue, priority, max_attempts, timeout, backoff_base, backoff_max
+      from jobq.kind_default(kind, queue, priority, max_attempts, timeout, backoff_base, backoff_max) d;
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -200,9 +203,8 @@ begin
       return holder;
     end if;
   end if;
-  insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags,
-          metadata, partition_key, max_lost)
+  insert into jobq.pending (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
+      backoff_max, tags, metadata, partition_key, max_lost)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()),
       coalesce(enqueue.max_attempts, jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout,
@@ -345,6 +347,10 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
+  if pg_sequence_last_value('jobq.kind_setting_seq') is not null then -- has any kind settings?
+    select d.* into queues, priorities, max_attempts, timeouts, backoff_bases, backoff_maxes
+      from jobq.kind_defaults(kinds, queues, priorities, max_attempts, timeouts, backoff_bases, backoff_maxes) d;
+  end if;
   select array_agg(nextval('jobq.job_id_seq')) into job_ids from generate_series(1, cardinality(kinds));
   holders := job_ids;
   if uniques is not null then
@@ -361,20 +367,18 @@ begin
   if cardinality(after_jobs) > 0 then
     waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
   end if;
-  insert into jobq.pending
-      (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-          backoff_max, tags, metadata, partition_key, max_lost)
+  insert into jobq.pending (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout,
+      backoff_base, backoff_max, tags, metadata, partition_key, max_lost)
     select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
         coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
-        j.base, j.max, case when j.tags is not null
-            then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
-        j.metadata, coalesce(j.partition, ''), j.max_lost
+        j.base, j.max, case when j.tags is not null then
+          nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata, coalesce(j.partition, ''),
+        j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
           timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
-          waits, partition, max_lost)
-      where j.id = j.holder;
+          waits, partition, max_lost) where j.id = j.holder;
   if uniques is not null then
     replacing := jobq.jobs_replace(job_ids, holders, conflicts, args, priorities, run_ats, delays);
   end if;

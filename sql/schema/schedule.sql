@@ -21,9 +21,9 @@ create table jobq.schedule (
   -- The job to add.
   kind            text        not null,
   args            jsonb       not null default '{}',
-  queue           text        not null default 'default',
-  priority        smallint    not null default 0,
-  max_attempts    smallint    not null default jobq.max_attempts_default(),
+  queue           text,       -- null, as of what follows: the default of the kind when the job is added
+  priority        smallint,
+  max_attempts    smallint,
   timeout         interval,
   backoff_base    interval,
   backoff_max     interval,
@@ -81,12 +81,12 @@ comment on column jobq.schedule.every is 'Or how often; null: see cron.';
 comment on column jobq.schedule.time_zone is 'Of cron: a name of the IANA database.';
 comment on column jobq.schedule.kind is 'Of the jobs to add.';
 comment on column jobq.schedule.args is 'Of the jobs.';
-comment on column jobq.schedule.queue is 'Of the jobs.';
-comment on column jobq.schedule.priority is 'Of the jobs.';
-comment on column jobq.schedule.max_attempts is 'Of the jobs.';
-comment on column jobq.schedule.timeout is 'Of the jobs; null: none.';
-comment on column jobq.schedule.backoff_base is 'Of the jobs; null: the default.';
-comment on column jobq.schedule.backoff_max is 'Of the jobs; null: the default.';
+comment on column jobq.schedule.queue is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.priority is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.max_attempts is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.timeout is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.backoff_base is 'Of the jobs; null: the default of the kind.';
+comment on column jobq.schedule.backoff_max is 'Of the jobs; null: the default of the kind.';
 comment on column jobq.schedule.tags is 'Of the jobs; null: none.';
 comment on column jobq.schedule.metadata is 'Of the jobs; null: none.';
 comment on column jobq.schedule.partition_key is 'Of the jobs; null: none.';
@@ -243,7 +243,8 @@ begin
 end $$;
 
 -- schedule_set makes a schedule, or changes the one of that name into this one: what
--- is left out, or null, gets its default. It returns the id of the entry in the
+-- is left out, or null, gets its default; of the jobs, that of their kind when they are
+-- added. It returns the id of the entry in the
 -- audit, for undo; when it is so already, null, and nothing is written. With another
 -- cron expression, interval or time zone, its ticks are those from now on. A paused
 -- one stays paused.
@@ -286,9 +287,9 @@ begin
   new.time_zone := coalesce(schedule_set.time_zone, 'UTC');
   new.kind := schedule_set.kind;
   new.args := coalesce(schedule_set.args, '{}');
-  new.queue := coalesce(schedule_set.queue, 'default');
-  new.priority := coalesce(schedule_set.priority, 0);
-  new.max_attempts := coalesce(schedule_set.max_attempts, jobq.max_attempts_default());
+  new.queue := schedule_set.queue;
+  new.priority := schedule_set.priority;
+  new.max_attempts := schedule_set.max_attempts;
   new.timeout := schedule_set.timeout;
   new.backoff_base := schedule_set.backoff_base;
   new.backoff_max := schedule_set.backoff_max;

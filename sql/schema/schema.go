@@ -14,7 +14,7 @@ var files embed.FS
 // subjects are the files, in an order in which they can be run: a table that a function returns, or that the body of an SQL
 // function names, is made before the function.
 var subjects = []string{
-	"types", "json", "generation", "turn", "queue", "lease", "progress", "job", "move", "worker", "wake",
+	"types", "json", "generation", "turn", "queue", "kind", "lease", "progress", "job", "move", "worker", "wake",
 	"unique", "end", "claim", "key", "limit", "key_turn", "key_group", "key_each", "key_sets", "key_claim",
 	"key_prune", "enqueue", "enqueue_many", "line", "why_lock", "change", "history", "sweep", "unreadable", "audit",
 	"schedule", "schedule_fire", "dependency", "dependency_add", "graph", "step", "emit", "wait", "own",

@@ -198,6 +198,7 @@ create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns
     case
       when undone.change ? 'partition_key' then
         format('key %s of queue %s', undone.change ->> 'partition_key', undone.target)
+      when undone.action = 'kind_settings' then format('the settings of kind %s', undone.target)
       when undone.action like 'kind\_%' then format('kind %s', undone.target)
       when undone.action like 'host\_%' then format('host %s', undone.target)
       when undone.target is null then 'the settings'
@@ -205,7 +206,7 @@ create function jobq.undo_overtaken(undone jobq.audit, later jobq.audit) returns
       else format('queue %s', undone.target)
     end,
     case
-      when later.action = 'settings' then 'have been changed'
+      when later.action in ('settings', 'kind_settings') then 'have been changed'
       when later.action = 'key_weight' then 'has been given another weight'
       when later.action = 'host_hold' then 'has been held'
       when later.action = 'host_release' then 'has been released'
@@ -235,6 +236,7 @@ declare
 begin
   -- Nobody changes it from here on.
   perform from jobq.kind k where k.name = undone.target and of_kind for update;
+  perform from jobq.kind_setting k where k.name = undone.target and undone.action = 'kind_settings' for update;
   perform from jobq.key_weight w where w.queue = undone.target and w.key = partition_key
     and undone.action = 'key_weight' for update;
   perform from jobq.paused_key k where k.queue = undone.target and k.key = partition_key
@@ -254,6 +256,7 @@ begin
   end if;
   case
     when undone.action in ('pause', 'resume') then perform jobq.act_queue(actor, opposite, undone.target, reason);
+    when undone.action = 'kind_settings' then perform jobq.act_kind_set(actor, undone.target, was, 'undo');
     when of_kind then perform jobq.act_kind(actor, opposite, undone.target, reason);
     when of_host then perform jobq.act_host(actor, opposite, undone.target, reason);
     when undone.action = 'key_weight' then

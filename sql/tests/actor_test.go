@@ -25,6 +25,7 @@ var actorCalls = map[string]actorCall{
 	"act_key_weight":   {"", "select jobq.act_key_weight(null, 'q', 'a', 3, null)"},
 	"act_host":         {"", "select jobq.act_host(null, 'host_hold', 'h', null)"},
 	"act_kind":         {"", "select jobq.act_kind(null, 'kind_pause', 'k', null)"},
+	"act_kind_set":     {"", `select jobq.act_kind_set(null, 'k', '{"queue": "q"}')`},
 	"act_queue":        {"", "select jobq.act_queue(null, 'pause', 'q', null)"},
 	"act_queue_set":    {"", `select jobq.act_queue_set(null, 'q', '{"lease": "5 min"}')`},
 	"act_settings":     {"", "select jobq.act_settings(null, '2 days')"},

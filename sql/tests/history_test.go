@@ -32,7 +32,7 @@ const (
 var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim RunEnd LeaseEnd LeaseExtend",
-	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueIs QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone JanitorBeat JanitorSeen JanitorLast ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun ScheduleTurn",
+	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueIs QueueSet KindIs KindSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone JanitorBeat JanitorSeen JanitorLast ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun ScheduleTurn",
 	"no table":                    "LaneMore AuditSnapshot JobsAdded JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder SessionBlockers NotificationsFull WaitAnnounce TakenSend SleepAnnounce LineChangers StillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }

@@ -141,7 +141,7 @@ func (p *Part) effectOf(action jobq.Action, who about) string {
 		return who.pick("it is removed with its history; "+undo+" brings it back", "they are removed with their history; "+undo+" brings them back")
 	case jobq.ActionEdit:
 		return who.pick("it is changed as the audit says; ", "they are changed as the audit says; ") + undo + " undoes it"
-	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight,
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKindSettings, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight,
 		jobq.ActionDrain, jobq.ActionLost, jobq.ActionSettings, jobq.ActionExport, jobq.ActionUndo,
 		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun,
 		jobq.ActionHostHold, jobq.ActionHostRelease:

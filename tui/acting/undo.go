@@ -57,7 +57,7 @@ func noUndo(action jobq.Action) string {
 		return "a schedule that was run has added its job: cancel that"
 	case jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove:
 	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume,
-		jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight, jobq.ActionSettings,
+		jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionKindSettings, jobq.ActionKeyPause, jobq.ActionKeyResume, jobq.ActionKeyWeight, jobq.ActionSettings,
 		jobq.ActionHostHold, jobq.ActionHostRelease:
 	}
 	return ""
