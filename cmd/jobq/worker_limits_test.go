@@ -96,7 +96,7 @@ func TestLimitsWhenDatabaseIsBack(t *testing.T) {
 	var log back
 	log.heal = func() { proxy.Refuse(false) }
 	require.NoError(t, a.setLimitsAtStart(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), client, file, map[string]int{"a": 1}))
-	require.Contains(t, log.String(), `level=WARN msg="limits of the config file cannot be set yet, trying on"`)
+	require.Contains(t, log.String(), `level=WARN msg="settings of the config file cannot be set yet, trying on"`)
 	require.Contains(t, log.String(), `msg="limits of the config file are set" queue=a audit_id=1`)
 }
 
