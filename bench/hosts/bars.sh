@@ -14,13 +14,13 @@ if [ "${2:-}" != inside ]; then
   exec jobq dev --ephemeral -- "$0" "$bar" inside
 fi
 folder=$(mktemp -d)
-trap 'pkill -KILL -f "jobq worker --slots [0-9]* --run sim=" || true; rm -rf "$folder"' EXIT
+trap 'kill -KILL $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 # host NAME SLOTS COMMAND...: a worker on a host of that name; its pid is in $pid.
 host() {
   local name=$1 slots=$2
   shift 2
-  unshare --uts -- sh -c 'hostname "$0" && exec jobq worker --slots "$@"' "$name" "$slots" --run "sim=$*" "${options[@]}" \
+  unshare --uts -- sh -c 'hostname "$0" && exec jobq worker "$@"' "$name" -q "default=$slots" --run "sim=$*" "${options[@]}" \
     >"$folder/$name.log" 2>&1 &
   pid=$!
 }
@@ -31,7 +31,6 @@ sweep() {
   shift
   (echo n; seq "$count") | jobq enqueue sim --csv - --tag sweep "$@" >"$folder/ids"
 }
-states() { jobq stats --filter tag:sweep --json | jq -c '{completed, failed, running, available, scheduled} | del(..|nulls)'; }
 
 case $bar in
   vanish)
@@ -50,9 +49,9 @@ case $bar in
       hosts+=("$pid")
     done
     jobq wait --filter tag:sweep >/dev/null
-    echo "after $((SECONDS - began)) s: $(jobq stats --filter tag:sweep --json)"
-    jobq list tag:sweep --json --limit 1000 | jq -s 'flatten | {jobs: length, completed: map(select(.state == "completed")) | length,
-      attempts: map(.attempts) | add, lost: map(.lost // 0) | add, most_lost: map(.lost // 0) | max}' -c
+    echo "after $((SECONDS - began)) s: $(jobq stats --filter tag:sweep)"
+    jobq list tag:sweep --json --limit 1000 | jq -c '.jobs | {jobs: length, completed: map(select(.state == "completed")) | length,
+      attempts: map(.attempts) | add, lost: map(.lost // 0) | add, most_lost: map(.lost // 0) | max}'
     ;;
   broken)
     sweep 1000 --max-attempts 1
@@ -60,7 +59,7 @@ case $bar in
     host broken 10 false
     host sound 10 sleep 0.2
     jobq wait --filter tag:sweep >/dev/null || true
-    echo "after $((SECONDS - began)) s: $(jobq stats --filter tag:sweep --json)"
+    echo "after $((SECONDS - began)) s: $(jobq stats --filter tag:sweep)"
     ;;
   notice)
     cat >"$folder/run.sh" <<'END'
@@ -103,15 +102,17 @@ END
     host cut-1 2 "$folder/run.sh" "$folder"
     host cut-2 2 "$folder/run.sh" "$folder"
     until [ "$(grep -c begun "$folder/effects" 2>/dev/null)" = 4 ]; do sleep 0.1; done
-    server=$(pgrep -o -f "postgres .*$(basename "$(dirname "${JOBQ_DATABASE_URL#*host=}")")" || pgrep -n -x postgres)
-    servers=$(pgrep -g "$(ps -o pgid= -p "$server" | tr -d ' ')" -x postgres)
+    server=$(sed -n 's/.*host=\([^&]*\).*/\1/p; ' <<<"$JOBQ_DATABASE_URL" | sed 's|%2F|/|g')
+    server=$(head -1 "${server%/run}/data/postmaster.pid")
+    servers="$server $(pgrep -P "$server")"
     # shellcheck disable=SC2086
     kill -STOP $servers
+    echo "stopped $(wc -w <<<"$servers") processes of the server"
     sleep "${CUT:-600}"
     # shellcheck disable=SC2086
     kill -CONT $servers
     jobq wait --filter tag:sweep >/dev/null
-    jobq list tag:sweep --json | jq -s 'flatten | {completed: map(select(.state == "completed")) | length, attempts: map(.attempts) | add}' -c
+    jobq list tag:sweep --json | jq -c '.jobs | {completed: map(select(.state == "completed")) | length, attempts: map(.attempts) | add}'
     sort "$folder/effects" | cut -d' ' -f1 | uniq -c
     ;;
 esac

@@ -27,8 +27,8 @@ func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jo
 		return nil
 	}
 	return setAtStart(ctx, log, "set it with \"jobq queues set\", or leave limits out of the workers' file", func(ctx context.Context) error {
-			return a.setLimits(ctx, log, client, file, limited)
-		})
+		return a.setLimits(ctx, log, client, file, limited)
+	})
 }
 
 // setAtStart calls what sets something that the config file declares. It tries on while the database is away, with one
