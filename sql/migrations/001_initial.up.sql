@@ -9608,7 +9608,7 @@ begin
             when w.heartbeat_at < statement_timestamp() - interval '30 s' then 'silent'
             when w.draining or w.drain_requested_at is not null then 'draining'
             when not w.kinds && array[job_kind] then 'lacking'
-            when (select h.host from jobq.held_host h where h.host = w.hostname limit 1) is not null then 'held'
+            when w.hostname = any(array(select h.host from jobq.held_host h)) then 'held' -- read once for all workers
             when w.programs -> job_kind ->> 'trouble' <> '' then 'troubled'
             else 'able'
           end as state

@@ -249,7 +249,7 @@ func historyCases() []historyCase {
 		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
 		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q0,q2}', '{q0,q2}', 30, '{q0,q2}', 1, null, 13, false, true, true, 'h', null, null, 'v', '{}', '{}', '{}', '{}', '{}'", 1_000, ""},
+		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', 'h', '{q0,q2}', '{q0,q2}', 30, '{q0,q2}', 1, null, 13, false, true, true, null, null, 'v', '{}', '{}', '{}', '{}', '{}'", 1_000, ""},
 		{"WorkerOutcomes", db.WorkerOutcomes, "'{k1}', '{1000}', 'w1', '1 minute'", 1_000, ""},
 		{"UnreadableSince", db.UnreadableSince, "20000100, 'k1', 'w1', '1 minute', 'q1', 'k1'", inHand, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
