@@ -197,7 +197,7 @@ grant execute on function
   jobq.job_problem, jobq.json_problem, jobq.json_problem_large, jobq.json_require, jobq.object_problem,
   jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse,
   jobq.unique_keys_release, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require,
-  jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
+  jobq.running_refuse, jobq.run_renewed, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_rewrite, jobq.job_edit,
   jobq.length_problem, jobq.note_problem, jobq.actor_of, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.args_patched, jobq.args_patch, jobq.job_anew, jobq.change_problem,
   jobq.act_begin, jobq.act_job, jobq.act_record, jobq.act_each, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_lost,
