@@ -415,7 +415,6 @@ drop function jobq.act_kind_set(text,text,jsonb,text);
 drop function jobq.kind_change_problem(jsonb);
 drop function jobq.kind_defaults(text[],text[],bigint[],bigint[],interval[],interval[],
   interval[]);
-drop function jobq.kind_default(text,text,bigint,bigint,interval,interval,interval);
 drop sequence jobq.kind_setting_seq;
 drop table jobq.kind_setting;
 drop function jobq.queue_known(text);

@@ -151,6 +151,8 @@ end $$;
 -- running job has, and then neither row could move.
 -- The job waits until the jobs of after are over; after_failure says what becomes of it
 -- when one of them fails or is cancelled: see docs/dependencies.md.
+-- It calls enqueue_arrays in few lines, since the context of an error has all of them: after_jobs says there that the
+-- job, the first, waits for all of after.
 create function jobq.enqueue(
   kind         text,
   args         jsonb       default null,
@@ -186,22 +188,22 @@ begin
   end if;
   if cardinality(enqueue.after) > 0 or enqueue.uniqueness is not null then
     perform jobq.after_require(enqueue.after);
-    -- In few lines: the context of an error has it. after_jobs says that the job, the first, waits for all of after.
     return (select e.id from jobq.enqueue_arrays(array[kind], array[args], array[queue], array[priority], array[run_at],
       array[null::interval], array[max_attempts], array[unique_key], array[timeout], array[backoff_base],
       array[backoff_max], array[to_jsonb(tags)], array[metadata], array_fill(1, array[coalesce(cardinality(after), 0)]),
       after, array[after_failure], array[partition_key], array[uniqueness], array[max_lost]) e);
   end if;
   if pg_sequence_last_value('jobq.kind_setting_seq') is not null then -- has any kind settings?
-    select d.* into queue, priority, max_attempts, timeout, backoff_base, backoff_max
-      from jobq.kind_default(kind, queue, priority, max_attempts, timeout, backoff_base, backoff_max) d;
+    select coalesce(enqueue.max_attempts, k.max_attempts), coalesce(enqueue.priority, k.priority),
+        coalesce(enqueue.backoff_base, k.backoff_base), coalesce(enqueue.backoff_max, k.backoff_max),
+        coalesce(enqueue.queue, k.queue), coalesce(enqueue.timeout, k.timeout)
+      into max_attempts, priority, backoff_base, backoff_max, queue, timeout
+      from (values (enqueue.kind)) as j(kind) left join jobq.kind_setting k on k.name = j.kind;
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
     holder := jobq.unique_key_take(enqueue.kind, enqueue.unique_key, job_id);
-    if holder <> job_id then
-      return holder;
-    end if;
+    if holder <> job_id then return holder; end if;
   end if;
   insert into jobq.pending (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
       backoff_max, tags, metadata, partition_key, max_lost)

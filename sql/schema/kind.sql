@@ -34,22 +34,6 @@ comment on column jobq.kind_setting.runbook is 'What to do when its jobs fail: a
 -- much less.
 create sequence jobq.kind_setting_seq as bigint;
 
--- kind_default is what a new job has of what may be of its kind: what it is given, then the kind's setting, then null.
--- The planner inlines it. Needs kind_setting_pkey.
-create function jobq.kind_default(
-  kind text, queue text, priority bigint, max_attempts bigint, timeout interval, backoff_base interval,
-  backoff_max interval
-) returns table (
-  of_queue text, of_priority bigint, of_attempts bigint, of_timeout interval, of_base interval, of_max interval
-)
-  language sql stable
-  as $$
-    select coalesce($2, k.queue), coalesce($3, k.priority), coalesce($4, k.max_attempts), coalesce($5, k.timeout),
-        coalesce($6, k.backoff_base), coalesce($7, k.backoff_max)
-      from (values ($1)) as j(kind)
-      left join jobq.kind_setting k on k.name = j.kind
-  $$;
-
 -- kind_defaults fills the gaps in columns of new jobs (enqueue_arrays) with the settings of their kinds: of two jobs of
 -- the kind mail, max_attempts {null,5} becomes {3,5} where the kind has 3. Needs kind_setting_pkey.
 create function jobq.kind_defaults(
