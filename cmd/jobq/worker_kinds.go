@@ -24,7 +24,10 @@ func (a *app) setKindsAtStart(ctx context.Context, log *slog.Logger, client *job
 	if len(declared) == 0 {
 		return nil
 	}
-	return setAtStart(ctx, log, "settings of kinds of the config file cannot be set yet, trying on",
+	warn := func(err error) {
+		log.Warn("settings of kinds of the config file cannot be set yet, trying on", "error", err)
+	}
+	return setAtStart(ctx, warn,
 		"set it with \"jobq kinds set\", or leave settings out of the workers' file", func(ctx context.Context) error {
 			changed, err := a.operator(client).DeclareKinds(ctx, declared...)
 			for _, set := range changed {

@@ -26,7 +26,8 @@ func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jo
 	if len(limited) == 0 {
 		return nil
 	}
-	return setAtStart(ctx, log, "limits of the config file cannot be set yet, trying on",
+	warn := func(err error) { log.Warn("limits of the config file cannot be set yet, trying on", "error", err) }
+	return setAtStart(ctx, warn,
 		"set it with \"jobq queues set\", or leave limits out of the workers' file", func(ctx context.Context) error {
 			return a.setLimits(ctx, log, client, file, limited)
 		})
@@ -34,13 +35,13 @@ func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jo
 
 // setAtStart calls what sets something that the config file declares. It tries on while the database is away, with one
 // warning. Without the privilege to set it, the error says what to do.
-func setAtStart(ctx context.Context, log *slog.Logger, warning, advice string, setFunc func(ctx context.Context) error) error {
+func setAtStart(ctx context.Context, warnFunc func(error), advice string, setFunc func(ctx context.Context) error) error {
 	warned := false
 	err := db.Retry(ctx, func(ctx context.Context) error {
 		err := setFunc(ctx)
 		if db.IsTransient(err) && !warned {
 			warned = true
-			log.Warn(warning, "error", err)
+			warnFunc(err)
 		}
 		return err
 	})
