@@ -27,7 +27,7 @@ func endsWith(t *testing.T, client *jobq.Client, ended chan int, code int, log *
 	}
 }
 
-// A job with one attempt whose workers are killed three times completes with max_lost: no attempt is used, and three lost runs are
+// A job with one attempt whose workers, with their janitors, are killed three times completes with max_lost: no attempt is used, and three lost runs are
 // shown. A neighbour without max_lost is as ever: its only attempt is used by the first loss.
 func TestMaxLostSurvivesKilledWorkers(t *testing.T) {
 	t.Parallel()

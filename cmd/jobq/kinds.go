@@ -16,9 +16,9 @@ import (
 func newKindsCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kinds",
-		Short: "List kinds of jobs; pause and resume them, and set defaults of their jobs",
-		Long: `List kinds of jobs; pause and resume them, and set defaults of their jobs. A kind is paused in
-all queues at once: its jobs wait, others go on.
+		Short: "List kinds of jobs; pause, resume and set them",
+		Long: `List kinds of jobs; pause, resume and set them. A kind is paused in all queues at
+once: its jobs wait, others go on.
 
 A kind whose workers crash again and again is paused by jobq itself: that is its quarantine.
 "jobq settings" says after how many crashes.`,

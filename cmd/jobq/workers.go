@@ -68,7 +68,7 @@ func newWorkersCommand(a *app) *cobra.Command {
 	}
 	list.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
 	a.addJSONFlag(list)
-	return asList(&cobra.Command{Use: "workers", Short: "List worker processes; drain them, hold hosts, or take the jobs of lost ones", Example: list.Example}, list,
+	return asList(&cobra.Command{Use: "workers", Short: "List workers; drain them, hold hosts, take the jobs of lost ones", Example: list.Example}, list,
 		newWorkersDrainCommand(a), newWorkersLostCommand(a), newWorkersHoldCommand(a), newWorkersReleaseCommand(a))
 }
 

@@ -15,7 +15,7 @@ import (
 func newWorkersHoldCommand(a *app) *cobra.Command {
 	var reason string
 	command := &cobra.Command{
-		Use: "hold HOST", Short: "Let the workers of a host claim nothing, also those that start later",
+		Use: "hold HOST", Short: "Let the workers of a host claim nothing, also later ones",
 		Long: `Let all workers of a host claim nothing until it is released, also workers that start
 there later. What they run goes on, and what they have claimed and not begun goes back,
 without an attempt. They hear of it at once, or within ten seconds where they cannot

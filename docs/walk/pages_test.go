@@ -119,6 +119,7 @@ var pages = map[string]page{
 			{line: "JOBQ_DATABASE_URL, DATABASE_URL", excused: "variables, which help topics list", all: true},
 			{line: "0  it worked", excused: "exit codes", all: true},
 			{line: "limit             a number of at least 1", excused: "settings, which TestQueueSettings has", all: true},
+			{line: "queue             1 to 128 characters", excused: "settings, which TestKindSettings has", all: true},
 			{line: "ready      when its next job", excused: "the words of a column, which TestQueuesKeys has", all: true},
 			{line: "order=$(jobq job step", excused: inHandler, all: true},
 			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},

@@ -94,14 +94,14 @@ func TestProgramHearsWhy(t *testing.T) {
 	for _, reason := range []string{"timeout", "stall", "cancel", "lock_lost"} {
 		client := newClient(t)
 		copied := filepath.Join(t.TempDir(), "notice.json")
-		w, err := worker.New(client, &worker.Config{NoJanitor: true, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+		w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		command := shellCommand(`trap 'cp "$JOBQ_NOTICE_FILE" ` + copied + `.new; mv ` + copied + `.new ` + copied + `; exit 1' TERM; echo '{"stage": "up"}' >&3; while :; do sleep 0.02; done`)
 		command.Grace, command.TellsDrain, command.LostTerminates = time.Minute, true, true
 		options := &worker.HandleOptions{}
 		switch reason {
 		case "timeout":
-			options.Timeout = 8 * time.Second // the script has set its trap by then; if not, it has another attempt
+			options.Timeout = 8 * time.Second // the script has set its trap by then; if not, a janitor gives it another attempt
 		case "stall":
 			options.StallTimeout = 8 * time.Second
 		}
