@@ -20,8 +20,9 @@ comment on table jobq.output is 'What running programs have written, while someb
 -- written since, and is still read, can be hundreds of thousands of pieces.
 create index output_written_at_idx on jobq.output (written_at);
 
--- lost_output is what a lost run has written, as far as its worker has stored that: the end of it, as much as an attempt
--- holds, and not more than 2,000 pieces. A line says how many bytes are missing before it and where. Null: nothing.
+-- lost_output is what a lost run has written, as far as its worker has stored that: the end of it, as much as an
+-- attempt holds, and not more than 2,000 pieces. A line says how many bytes are missing before it and where. Null:
+-- nothing.
 create function jobq.lost_output(of_job bigint, of_token bigint) returns text
   language sql stable
   begin atomic
