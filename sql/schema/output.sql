@@ -36,8 +36,9 @@ create function jobq.lost_output(of_job bigint, of_token bigint) returns text
             limit 2000
         ) o
     ), whole as (
-      select string_agg(case when p.missing > 0 then format(E'… %s bytes cut …\n', p.missing) else '' end || p.content, ''
-          order by p.begins_at) as text
+      select string_agg(
+            case when p.missing > 0 then format(E'… %s bytes cut …\n', p.missing) else '' end || p.content,
+            '' order by p.begins_at) as text
         from pieces p
     )
     -- In characters, each of which has 4 bytes at most.
