@@ -78,12 +78,12 @@ grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.st
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key,
-  jobq.output, jobq.queue, jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key, jobq.key_weight,
-  jobq.key_group, jobq.kind, jobq.kind_setting, jobq.worker, jobq.held_host, jobq.janitor_seen, jobq.event, jobq.setting,
-  jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest, jobq.schedule,
-  jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq,
-  jobq.lease_day_seq, jobq.waiting_seq, jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted,
-  jobq.dependency, jobq.dependency_look
+  jobq.output, jobq.queue, jobq.throttle, jobq.lane, jobq.lane_head, jobq.lane_hint, jobq.paused_key,
+  jobq.key_weight, jobq.key_group, jobq.kind, jobq.kind_setting, jobq.worker, jobq.held_host, jobq.janitor_seen,
+  jobq.event, jobq.setting, jobq.sweep, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher,
+  jobq.digest, jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq,
+  jobq.lease_number_seq, jobq.lease_day_seq, jobq.waiting_seq, jobq.waiter, jobq.awaited, jobq.awaited_seq,
+  jobq.step, jobq.emitted, jobq.dependency, jobq.dependency_look
   to jobq_viewer, jobq_admin;
 -- jobq doctor looks whether they have rows
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin;

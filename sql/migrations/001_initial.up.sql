@@ -5066,10 +5066,9 @@ begin
   insert into jobq.pending (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
       backoff_max, tags, metadata, partition_key, max_lost)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
-      coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()),
-      coalesce(enqueue.max_attempts, jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout,
-      enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata,
-      coalesce(enqueue.partition_key, ''), enqueue.max_lost);
+      coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts,
+        jobq.max_attempts_default()), enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max,
+      nullif(enqueue.tags, '{}'), enqueue.metadata, coalesce(enqueue.partition_key, ''), enqueue.max_lost);
   return job_id;
 end $$;
 comment on function jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval,
@@ -5193,7 +5192,8 @@ create function jobq.enqueue_arrays(
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  problem text;
+  problem text := jobq.jobs_problem(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
+    timeouts, backoff_bases, backoff_maxes, tags, metadata, partition_keys, max_losts);
   job_ids bigint[];
   rules record;
   holders bigint[]; -- of the unique keys: the job itself, or another one
@@ -5202,8 +5202,6 @@ declare
   waits boolean[]; -- for other jobs
   replacing boolean[];
 begin
-  problem := jobq.jobs_problem(kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-      backoff_bases, backoff_maxes, tags, metadata, partition_keys, max_losts);
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
@@ -5229,12 +5227,11 @@ begin
   end if;
   insert into jobq.pending (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout,
       backoff_base, backoff_max, tags, metadata, partition_key, max_lost)
-    select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
-        coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
-        coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
-        j.base, j.max, case when j.tags is not null then
-          nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata, coalesce(j.partition, ''),
-        j.max_lost
+    select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind, coalesce(j.args, '{}'),
+        coalesce(j.queue, 'default'), coalesce(j.priority, 0), coalesce(j.run_at, now() + j.delay, now()),
+        coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
+        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
+        j.metadata, coalesce(j.partition, ''), j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
           timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
