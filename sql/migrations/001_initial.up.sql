@@ -5227,11 +5227,11 @@ begin
   end if;
   insert into jobq.pending (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout,
       backoff_base, backoff_max, tags, metadata, partition_key, max_lost)
-    select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind, coalesce(j.args, '{}'),
-        coalesce(j.queue, 'default'), coalesce(j.priority, 0), coalesce(j.run_at, now() + j.delay, now()),
-        coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
-        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end,
-        j.metadata, coalesce(j.partition, ''), j.max_lost
+    select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind,
+        coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
+        coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout,
+        j.base, j.max, case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}')
+          end, j.metadata, coalesce(j.partition, ''), j.max_lost
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys,
           timeouts, backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys, max_losts)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata,
