@@ -9,7 +9,7 @@
 // # The promise
 //
 // Every committed job is run at least once until it succeeds, is cancelled,
-// or has used up its max_attempts. At most one unexpired lease exists per job
+// or has used up its max_attempts, or its max_lost. At most one unexpired lease exists per job
 // at any time, by the database's clock. A result is stored only from the
 // lease that is current. Effects outside the database can happen more than
 // once: make them idempotent, by the run's IdempotencyKey, or hand the lease token

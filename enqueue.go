@@ -109,8 +109,8 @@ type EnqueueOptions struct {
 	// OnParentFailure says what becomes of the job when a parent fails, is cancelled,
 	// or is deleted before it is over. Default ParentFailureCancel.
 	OnParentFailure ParentFailure
-	// NoKindDefaults gives options that are zero here the defaults above, and not those of the kind:
-	// see [EnqueueDefaults]. Default false.
+	// NoKindDefaults leaves out what the args' method EnqueueDefaults returns: see [EnqueueDefaults]. Settings
+	// of the kind in the database hold all the same. Default false.
 	NoKindDefaults bool
 }
 
@@ -127,8 +127,8 @@ const (
 
 // EnqueueDefaults are args whose kind has defaults of its own. An option that the caller of
 // an enqueue leaves zero has the value of the method EnqueueDefaults; if that is zero as
-// well, the kind's setting in the database (SetKind of package operator), or else the default of EnqueueOptions. To set one
-// of the method's back to zero, change what it returns:
+// well, the kind's setting in the database (SetKind of package operator), or else the default
+// of EnqueueOptions. To set one of the method's back to zero, change what it returns:
 //
 //	options := args.EnqueueDefaults()
 //	options.Timeout, options.NoKindDefaults = 0, true // no timeout, and all else as the kind has it

@@ -40,7 +40,7 @@ type Kind struct {
 }
 
 // KindSettings are what people have set for a kind with SetKind of package operator, and else the defaults of all kinds.
-// Those of jobs are of each new job whose producer gives none; jobs that are there keep theirs.
+// Queue to BackoffMax hold for each new job whose producer gives none; jobs that are there keep theirs.
 type KindSettings struct {
 	Queue       string        `json:"queue"`                // default jobq.DefaultQueue
 	Priority    int16         `json:"priority"`             // default 0

@@ -5,9 +5,9 @@ import (
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
-// This file is where a worker claims nothing because an operator holds its host: operator.HoldHost. The first heartbeat comes
-// before the first claim, so a worker that starts on such a host claims nothing at all. What it runs goes on. What it has claimed
-// and not begun goes back, without an attempt.
+// A worker whose host an operator holds (operator.HoldHost) claims nothing. Its first heartbeat comes before its first claim, so
+// one that starts on such a host claims nothing at all. What it runs goes on. What it has claimed and not begun goes back, without
+// an attempt.
 
 // isHeld says whether somebody holds the host, as the last heartbeat has found it.
 func (w *Worker) isHeld() bool { return w.hold.Load() != nil }

@@ -102,7 +102,7 @@ END
     host cut-1 2 "$folder/run.sh" "$folder"
     host cut-2 2 "$folder/run.sh" "$folder"
     until [ "$(grep -c begun "$folder/effects" 2>/dev/null)" = 4 ]; do sleep 0.1; done
-    server=$(sed -n 's/.*host=\([^&]*\).*/\1/p; ' <<<"$JOBQ_DATABASE_URL" | sed 's|%2F|/|g')
+    server=$(sed -n 's/.*host=\([^&]*\).*/\1/p' <<<"$JOBQ_DATABASE_URL" | sed 's|%2F|/|g')
     server=$(head -1 "${server%/run}/data/postmaster.pid")
     servers="$server $(pgrep -P "$server")"
     # shellcheck disable=SC2086
